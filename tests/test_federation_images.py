@@ -1,6 +1,7 @@
 """Four real processes label public images with hospitals' own: from PNG folders, and from DICOM.
 
-What hospitals hold is looked for in all traffic and all files: pixels, and texts of headers.
+What hospitals hold is looked for in all traffic, all files and the coordinator's memory: pixels,
+and texts of headers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pate_fed.report import read_run
 from pate_fed.report.thumbnails import strips_of
 from pate_fed.students.prediction import predict_file
 from tests.support.hospital_services import NAMES, records_of
-from tests.support.marker import files_with_secrets, private_forms
+from tests.support.marker import files_with_secrets, private_forms, secrets_in_memory
 from tests.support.own_images import (
     CLASSES,
     LABEL,
@@ -30,7 +31,13 @@ from tests.support.own_images import (
     write_public_images,
 )
 from tests.support.real_data import real_data
-from tests.support.whole_federation import OwnRecords, WholeFederation, enroll, whole_federation
+from tests.support.whole_federation import (
+    OwnRecords,
+    WholeFederation,
+    children_of,
+    enroll,
+    whole_federation,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
@@ -135,6 +142,10 @@ def test_disks_are_labeled_from_dicom_files_of_which_nothing_leaves(tmp_path: Pa
     pool = write_public_images(tmp_path / "pool", images=24)
     with federation_of(tmp_path, own) as made:
         results = labeled(made, pool, label=LABEL, classes=CLASSES, epsilon=40)
+        for pid in (made.service.pid, *children_of(made.service.pid)):
+            assert secrets_in_memory(pid, secrets) == []
+        known = {"its home": {str(made.home.folder).encode()}}
+        assert secrets_in_memory(made.service.pid, known), "the search finds what is there"
     run = read_run(results)
     assert [CLASSES.index(label) for _, label in run.labels] == [row % 2 for row in range(24)]
     assert run.metrics.student is not None

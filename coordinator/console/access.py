@@ -50,6 +50,8 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("POST", "/hospitals/reinstate"): RUNNING,
     ("GET", "/runs"): ALL,
     ("GET", "/new-run"): RUNNING,
+    ("POST", "/new-run/rows"): RUNNING,
+    ("POST", "/new-run/budgets"): RUNNING,
     ("POST", "/new-run/cost"): RUNNING,
     ("POST", "/new-run"): RUNNING,
     ("GET", "/runs/{run}"): ALL,

@@ -11,7 +11,12 @@ from coordinator.errors import ConsoleError
 
 MOST_FORM_BYTES: Final = 64 * 1024
 MOST_UPLOAD_BYTES: Final = 16 * 2**20
-UPLOADS: Final = frozenset({"/new-run", "/new-run/cost", "/api/v1/runs", "/api/v1/runs/cost"})
+UPLOADS: Final = frozenset(
+    {
+        *("/new-run", "/new-run/rows", "/new-run/budgets", "/new-run/cost"),
+        *("/api/v1/runs", "/api/v1/runs/cost"),
+    }
+)
 """Paths that take a file."""
 
 MOST_ROWS: Final = 20_000

@@ -1,11 +1,12 @@
-"""A new run: its cost first, then the order. Nothing is stored before the cost was seen."""
+"""A new run in four steps: rows, label, budget, hospitals. Its cost first, then the order."""
 
 from __future__ import annotations
 
 import hmac
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from threading import Lock
@@ -25,16 +26,20 @@ from coordinator.console.form_input import (
     optional_text,
     text_of,
 )
+from coordinator.console.public_rows import MOST_CLASSES, SeenRows, look_at_file, look_at_task
 from coordinator.console.rendering import page
 from coordinator.console.words import TERMS
 from coordinator.errors import ConsoleError
+from coordinator.federation.home import utc_now
 from coordinator.operator import Coordinator, changed_votes
 from coordinator.runs.request import MOST_PATIENCE_S, RunRequest
 from coordinator.runs.run_options import DEPLOYED_OPTIONS
 from coordinator.runs.run_price import RunPrice, price_of_run
+from coordinator.runs.standings import offline_since
 from pate_fed.accounting.ranges import RANGES
 from pate_fed.data.image_files import is_images
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import BudgetExhaustedError
 from pate_fed.options import Option
 from pate_fed.public_images import PublicImages
 from pate_fed.terms import MOST_PURPOSE
@@ -92,16 +97,16 @@ class FormField:
             names = ["", *(name for name in names if name != self.row.usual)]
         return {name: self.words.get(name, name) for name in names}
 
-    @property
-    def input(self) -> dict[str, object]:
-        """The attributes of its input."""
+    def input(self, sent: Mapping[str, str]) -> dict[str, object]:
+        """Return the attributes of its input, with what was sent before."""
         row, found = self.row, dict[str, object](name=self.key)
         if row.kind in (int, float):
             allowed = RANGES[row.place[1]]
             found |= {"type": "number", "min": f"{max(0, allowed.least):g}"}
             found |= {"step": "any"} if row.kind is float else {"max": allowed.most}
             found |= {"value": None if row.usual is None else f"{row.usual:g}"}
-        return {**found, **self.attributes}
+        known = {"value": sent[self.key]} if self.key in sent else {}
+        return {**found, **self.attributes, **known}
 
     def read(self, form: FormData) -> Any:
         """Return its value; None if it stays open."""
@@ -143,6 +148,8 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
                 "party": "a whole hospital",
             },
         ),
+    ),
+    "noise": (
         FormField(DEPLOYED_OPTIONS["mechanism"], "Mechanism", TERMS["mechanism"], _MECHANISMS),
         FormField(DEPLOYED_OPTIONS["teacher"], "Who votes", TERMS["voters"], _VOTERS),
         FormField(
@@ -151,8 +158,6 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
             "where patients vote: queries that one votes on in the run, at most; epsilon follows "
             "from it; empty: 8 % of the queries",
         ),
-    ),
-    "noise": (
         FormField(
             DEPLOYED_OPTIONS["sigma2"],
             "Noise of each count",
@@ -193,6 +198,9 @@ FIELDS: Final[Mapping[str, tuple[FormField, ...]]] = {
 }
 """The settings that the form asks for, in its parts."""
 
+BUDGETS: Final = (1.0, 2.0, 3.0, 5.0, 8.0)
+"""Epsilons that are compared before one is chosen."""
+
 _MOST_IMAGES: Final = 120
 """Most images that are shown small beside a cost."""
 
@@ -203,7 +211,30 @@ _ONE_AT_A_TIME: Final = Lock()
 @router.get("/new-run")
 def new_run(request: Request) -> Response:
     """Show the form."""
-    return page(request, "new_run", **_choices(visit_of(request).coordinator), price=None, note="")
+    return page(request, "new_run", **_choices(visit_of(request)))
+
+
+@router.post("/new-run/rows")
+def rows(request: Request) -> Response:
+    """Show the public rows of a file or an earlier run, and offer their labels."""
+    visit = visit_of(request)
+    with _ONE_AT_A_TIME:
+        seen = _seen(visit.form, visit.coordinator)
+    offered = _offered(visit, seen)
+    by_label = request.headers.get("hx-trigger-name") == "label"
+    if by_label and not offered["values"] and not _ticked(visit.form):
+        return Response(status_code=204)  # the classes may be typed already: they stay
+    return _answer(request, visit, "rows", **offered)
+
+
+@router.post("/new-run/budgets")
+def budgets(request: Request) -> Response:
+    """Show what some budgets give."""
+    visit = visit_of(request)
+    with _ONE_AT_A_TIME:
+        task = _task(visit.form, visit.coordinator)
+        offers = [_offer(visit, task, epsilon) for epsilon in BUDGETS]
+    return _answer(request, visit, "budgets", offers=offers)
 
 
 @router.post("/new-run/cost")
@@ -248,63 +279,192 @@ def _shown(
         if isinstance(task.rows, PublicImages)
         else "",
     }
+    return _answer(request, visit, "cost", **values)
+
+
+def _answer(request: Request, visit: Visit, part: str, **values: Any) -> Response:
+    """Answer with the part that a page asked for; without a script with the whole page."""
     if "hx-request" in request.headers:
-        return page(request, "cost", **values)
-    return page(request, "new_run", **_choices(visit.coordinator), **values)
+        return page(request, part, **values)
+    return page(request, "new_run", **{**_choices(visit), **values})
 
 
-def _choices(coordinator: Coordinator) -> dict[str, Any]:
-    members = [one for one in coordinator.enrollment.parties() if one.state == "member"]
+def _choices(visit: Visit) -> dict[str, Any]:
+    coordinator = visit.coordinator
+    sent = {key: text for key, text in visit.form.items() if isinstance(text, str)}
     return {
         "pools": [(digest.hex(), schema) for digest, schema in coordinator.pools.all().items()],
-        "members": members,
+        "hospitals": _fitting(coordinator),
         "fields": FIELDS,
         "selections": SELECTIONS,
         "most_mib": MOST_UPLOAD_BYTES // 2**20,
         "most_rows": MOST_ROWS,
+        "sent": sent,
+        "again": file_of(visit.form, "file") is not None,
+        **_offered(visit, None),
+        **{"offers": None, "price": None, "note": ""},
     }
+
+
+def _offered(visit: Visit, seen: SeenRows | None) -> dict[str, Any]:
+    """Return rows that were looked at, labels, and the classes of the one that is filled in."""
+    form, pools = visit.form, visit.coordinator.pools.all().values()
+    labels = dict(() if seen is None else seen.labels)
+    labels |= {one.label: one.class_names for one in pools}
+    label = optional_text(form, "label", label="Column to predict", most=200)
+    return {
+        "seen": seen,
+        "labels": labels,
+        "label": label,
+        "values": labels.get(label, ()),
+        "ticked": set(_ticked(form)) or set(labels.get(label, ())),
+        "typed": optional_text(form, "classes"),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a budget gives: the price of the run, or why it cannot be."""
+
+    epsilon: float
+    price: RunPrice | None
+    fault: str = ""
+
+
+def _offer(visit: Visit, task: LearningTask, epsilon: float) -> Offer:
+    try:
+        order = _order(visit.form, visit.coordinator, task, name="draft", epsilon=epsilon)
+        return Offer(epsilon, price_of_run(order, pool=task.pool.inputs))
+    except BudgetExhaustedError as error:
+        return Offer(epsilon, None, f"{error.must} [{error.code}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Whether a run can ask a hospital, and why not.
+
+    Attributes:
+        left: What the federation's budget leaves it; None without a budget.
+        tone: "good", "warn" for one that a run waits for, "bad" for one that keeps it from
+            beginning, "none" for one that is left out.
+    """
+
+    name: str
+    votes: int
+    left: float | None
+    tone: str
+    why: str
+
+
+def _fitting(coordinator: Coordinator) -> list[Fitting]:
+    used, budget = coordinator.spending.committed(), coordinator.budget.epsilon()
+    now, found = utc_now(), list[Fitting]()
+    for one in coordinator.enrollment.parties():
+        if one.state == "revoked":
+            continue
+        left = None if budget is None else max(0.0, budget - used.get(one.name, 0.0))
+        tone, why = "good", "is asked"
+        if one.state != "member":
+            tone = "none"
+            why = {"suspended": "is suspended: left out"}.get(one.state, "is not approved yet")
+        elif not (one.votes or one.named_votes):
+            tone, why = "bad", "its node has no table yet: call its people, or suspend it"
+        elif left == 0:
+            tone, why = "bad", "nothing is left of the federation's budget"
+        elif one.seen_at is None or offline_since(one, now=now) is not None:
+            tone, why = "warn", "is away: a run waits for it"
+        found.append(Fitting(one.name, one.votes, left, tone, why))
+    order = ("bad", "warn", "good", "none")
+    return sorted(found, key=lambda one: (order.index(one.tone), one.name))
 
 
 def draft(form: FormData, coordinator: Coordinator) -> tuple[LearningTask, RunRequest]:
     """Fill in the run of a form, and store nothing."""
     with _ONE_AT_A_TIME:
         task = _task(form, coordinator)
-        select = text_of(form, "select", label="Rows to ask", most=20)
-        if select not in SELECTIONS:
-            raise ConsoleError("rows to ask must be one of the choices")
-        given = {one.row.name: one.read(form) for fields in FIELDS.values() for one in fields}
-        request = coordinator.draft(
-            text_of(form, "name", label="Name of the run", most=64),
-            task,
-            coordinator.settings_of(given, source=task.name, label=task.label, kind=task.kind),
-            source=task.name,
-            select=select,
-            patience_s=_patience_s(form),
-        )
-    return task, request
+        name = text_of(form, "name", label="Name of the run", most=64)
+        return task, _order(form, coordinator, task, name=name)
+
+
+def _order(
+    form: FormData,
+    coordinator: Coordinator,
+    task: LearningTask,
+    *,
+    name: str,
+    epsilon: float | None = None,
+) -> RunRequest:
+    """Fill a run in; at an epsilon other than the form's only to see its price."""
+    select = text_of(form, "select", label="Rows to ask", most=20)
+    if select not in SELECTIONS:
+        raise ConsoleError("rows to ask must be one of the choices")
+    given = {
+        one.row.name: epsilon if epsilon and one.row.name == "epsilon" else one.read(form)
+        for fields in FIELDS.values()
+        for one in fields
+    }
+    return coordinator.draft(
+        name,
+        task,
+        coordinator.settings_of(given, source=task.name, label=task.label, kind=task.kind),
+        source=task.name,
+        select=select,
+        patience_s=_patience_s(form),
+    )
+
+
+def _seen(form: FormData, coordinator: Coordinator) -> SeenRows:
+    if (known := _known(form, coordinator)) is not None:
+        return look_at_task(known)
+    apart = {optional_text(form, "label", most=200), *_ignored(form)}
+    with _uploaded(form) as path:
+        return look_at_file(path, apart=apart)
 
 
 def _task(form: FormData, coordinator: Coordinator) -> LearningTask:
-    chosen = optional_text(form, "pool", most=64)
-    if chosen:
-        if not re.fullmatch(r"[0-9a-f]{64}", chosen):
-            raise ConsoleError("the queries must be one of the choices")
-        return coordinator.pools.find(bytes.fromhex(chosen))
-    upload = file_of(form, "file")
-    if upload is None:
-        raise ConsoleError("choose a file of public rows, or rows of an earlier run")
-    classes = text_of(form, "classes", label="Classes")
-    with tempfile.TemporaryDirectory(prefix="pate-fed-upload-") as folder:
-        path = Path(folder, _plain_name(upload.filename or ""))
-        _save(upload, path)
+    if (known := _known(form, coordinator)) is not None:
+        return known
+    with _uploaded(form) as path:
         return coordinator.read_queries(
             path,
             label=text_of(form, "label", label="Column to predict", most=200),
-            classes=[one.strip() for one in classes.split(",")],
-            ignored=[
-                one.strip() for one in optional_text(form, "ignore").split(",") if one.strip()
-            ],
+            classes=_classes(form),
+            ignored=_ignored(form),
         )
+
+
+def _known(form: FormData, coordinator: Coordinator) -> LearningTask | None:
+    chosen = optional_text(form, "pool", most=64)
+    if chosen and not re.fullmatch(r"[0-9a-f]{64}", chosen):
+        raise ConsoleError("the queries must be one of the choices")
+    return coordinator.pools.find(bytes.fromhex(chosen)) if chosen else None
+
+
+@contextmanager
+def _uploaded(form: FormData) -> Iterator[Path]:
+    """Give the uploaded file while it is read."""
+    upload = file_of(form, "file")
+    if upload is None:
+        raise ConsoleError("choose a file of public rows, or rows of an earlier run")
+    with tempfile.TemporaryDirectory(prefix="pate-fed-upload-") as folder:
+        path = Path(folder, _plain_name(upload.filename or ""))
+        _save(upload, path)
+        yield path
+
+
+def _classes(form: FormData) -> list[str]:
+    """Return the classes that were ticked, or typed."""
+    typed = text_of(form, "classes", label="Classes") if not _ticked(form) else ""
+    return _ticked(form) or [one.strip() for one in typed.split(",")]
+
+
+def _ticked(form: FormData) -> list[str]:
+    names = (f"class-{place}" for place in range(MOST_CLASSES))
+    return [found for one in names if (found := optional_text(form, one, label="Class"))]
+
+
+def _ignored(form: FormData) -> list[str]:
+    return [one.strip() for one in optional_text(form, "ignore").split(",") if one.strip()]
 
 
 def _save(upload: UploadFile, path: Path) -> None:

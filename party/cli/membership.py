@@ -95,6 +95,9 @@ def join(
     known = None if before is None else before.membership_at(invitation.coordinator.fingerprint)
     was_left = known is not None and known.has_left
     own = None if before is None or not before.has_keys else before.identity.public
+    resumed = known if known is not None and own is not None and known.fits(invitation) else None
+    if resumed is None:
+        _require_in_time(invitation)
     known_fingerprints = known_words(invitation.fingerprint, own, tally)
     _compare(invitation, compared, known_fingerprints)
     operator = _operator(operator_body, "" if known is None else known.settings.operator_body)
@@ -104,7 +107,7 @@ def join(
         owner = compare(
             tally, compared_tally, tally_body, before=before_it, known=known_fingerprints
         )
-    joined = _membership_for(folder, before, invitation)
+    joined = resumed or _new_membership(folder, before, invitation)
     try:
         with closing(CoordinatorDoor(joined, clock=time.time)) as door:
             answer = door.join(invitation.token)
@@ -309,17 +312,15 @@ def _note_operator(opened: OpenSite, joined: SiteMembership, body: str) -> SiteM
     return saved.membership(joined.name)
 
 
-def _membership_for(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:
-    """Make the membership, or go on with one whose request did not get through."""
-    if site is not None:
-        known = site.membership_at(invitation.coordinator.fingerprint)
-        if known is not None and site.has_keys and known.fits(invitation):
-            return known
+def _require_in_time(invitation: Invitation) -> None:
     if invitation.expires_at <= time.time():
         raise JoinError(
             "an invitation must be used in time: ask for another",
             f"one that ended on {minute(invitation.expires_at)}",
         )
+
+
+def _new_membership(folder: Path, site: Site | None, invitation: Invitation) -> SiteMembership:
     made = Site.create(folder, invitation) if site is None else site.add(invitation)
     joined = made.membership_at(invitation.coordinator.fingerprint)
     assert joined is not None

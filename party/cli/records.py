@@ -73,7 +73,7 @@ _IgnoreFile = Annotated[
 ]
 _Drop = Annotated[bool, typer.Option("--drop-unlabeled", help="Leave out rows without a label.")]
 
-data_app = Commands("The hospital's own table.")
+data_app = Commands("The hospital's own table or images.")
 
 
 @data_app.command("add")
@@ -92,7 +92,7 @@ def add(
     drop_unlabeled: _Drop = False,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Register the teachers' table. Nothing of it leaves this machine."""
+    """Register the teachers' table or images. Nothing of it leaves this machine."""
     reading = _reading(
         separator=separator,
         decimal=decimal,
@@ -120,7 +120,7 @@ def check(
     drop_unlabeled: _Drop = False,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Show a table as `add` does, and store nothing; no site is needed."""
+    """Show a table or images as `add` does, and store nothing; no site is needed."""
     from party.site import own_table  # noqa: PLC0415 - keeps --help fast
     from party.site.site import SETTINGS_FILE, DataSettings  # noqa: PLC0415 - the same
 
@@ -225,7 +225,8 @@ def _plain(summary: DatasetSummary) -> dict[str, object]:
 def _lines(summary: DatasetSummary) -> Iterator[str]:
     things = "images" if summary.kind == "image" else "rows"
     yield f"{summary.file}: {summary.rows} {things} of {summary.patients} patients."
-    yield from (f"  {one.name:24} {one.role}" for one in summary.columns)
+    for one in summary.columns:
+        yield f"  {one.name:24} {one.role}{f' ({one.doubt})' if one.doubt else ''}"
     yield "Patients of each class:"
     hidden = f"fewer than {summary.floor}, or hidden beside such a count"
     for name, count in summary.classes:
@@ -254,13 +255,16 @@ def _refused_lines(site: Site, refused: Sequence[str]) -> tuple[str, ...]:
 @data_app.command("remove")
 def remove(
     patient: Annotated[
-        str, typer.Option(metavar="ID", help="The patient, as the column of ids has it.")
+        str,
+        typer.Option(
+            metavar="ID", help="The patient, as the column of ids or the folders have it."
+        ),
     ],
     name: NameOption = "",
     by: ByOption = None,
     site: SiteOption = DEFAULT_SITE,
 ) -> None:
-    """Remove one patient from the table, and train anew the teachers that learned from them.
+    """Remove one patient from the records, and train anew the teachers that learned from them.
 
     All other teachers stay. Stop the node first. The audit log keeps the act without the id.
     """
@@ -280,6 +284,7 @@ def remove(
             random_bytes=secrets.token_bytes,
         )
         count, link = SiteAuditLog(opened.database).end
+    things = "image" if changed.data.kind == "image" else "row"
     signed = sign_head(count, link, changed.identity).hex() if changed.has_keys else ""
     show(
         {
@@ -289,7 +294,7 @@ def remove(
             "not_recalled": list(erasure.NOT_RECALLED),
         },
         (
-            f"Removed: {done.rows} row(s) of this patient.",
+            f"Removed: {plural(done.rows, things)} of this patient.",
             f"Trained anew: {done.teachers} teacher(s). Unchanged: {done.kept_teachers}.",
             f"SHA-256 {done.sha256}",
             f"Head        {count}:{link.hex()}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from party.cli.tally import tally_lines
 from party.cli.terminal import DEFAULT_SITE, SiteOption
 from party.errors import JoinError, NodeStartError, PartyError
-from party.owner import open_site, opened_records, state_of_node
+from party.owner import open_site, opened_records, refused_for_tally, state_of_node
 from party.site.joining import ask_membership
 from party.site.membership import SiteMembership
 from party.site.site import Site
@@ -124,6 +124,7 @@ def status(site: SiteOption = DEFAULT_SITE) -> None:
             else f"Teachers        {settings.teachers}, trained for {len(kept)} task(s)",
             f"Checked peers   {'?' if checked is None else checked}",
             *(_node_lines(node, state) if not unread else (f"Node            {unread}",)),
+            *(f"Waits           {said}" for said in refused_for_tally(opened)),
             *(() if pause is None else (f"Paused          {_pause_words(*pause)}",)),
             *(
                 f"Trouble         {_of(one, several=several)}{one.name}: {one.said} {one.advice}"

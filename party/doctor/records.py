@@ -1,4 +1,4 @@
-"""Checks of the hospital's table: it is there, unchanged, and a teacher learns from it."""
+"""Checks of the hospital's records: they are there, unchanged, and a teacher learns from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from party.doctor.probes import PartyProbes
 from party.errors import DataChangedError, DataError, PartyError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import read_registered, units_of
+from party.site.own_table import own_review, read_registered, units_of
 from party.site.people_decisions import PeopleDecisions
 from party.site.site import Site
 from party.site.tasks import read_task
@@ -35,14 +35,14 @@ SAMPLE = 500
 
 
 def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - checks look alike
-    """Read the table, hold it to its hash, and count its patients."""
+    """Read the records, hold them to their hash, and count their patients."""
     try:
         found = read_registered(site)
         everybody = set(units_of(site, found))
     except DataChangedError as error:
         return fail(
             f"{error}.",
-            "Put the table back, or register it anew: teachers that are kept are then refused.",
+            "Put the files back, or register them anew: teachers that are kept are then refused.",
         )
     except (DataError, InvalidDataError) as error:
         return fail(f"{error}.", "`pate-party data add FILE` registers a table.")
@@ -55,15 +55,23 @@ def check_data(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001 - ch
             "patients out."
         )
         return fail(said, advice)
+    what = "The table can be read, and is the one that was registered"
+    if isinstance(found, ImageFiles):
+        what = "The images can be read, and are those that were registered"
     said = (
-        f"The table can be read, and is the one that was registered: {patients} patients, "
+        f"{what}: {patients} patients, "
         f"{plural(teachers, 'voter' if site.settings.do_records_vote else 'teacher')}."
     )
     if isinstance(found, CsvTable):
-        said = " ".join((said, *found.notes))
-        if found.asked:
-            asked = " ".join((said, *found.asked))
-            return warn(asked, "`pate-party data add` takes the answers.")
+        seen, _ = own_review(
+            found,
+            label=site.data.label,
+            patient_id=site.data.patient_id or None,
+            floor=site.data.floor,
+        )
+        said = " ".join((said, *seen.notes))
+        if seen.asked:
+            return warn(" ".join((*seen.asked, said)), "`pate-party data add` takes the answers.")
     delta = site.settings.delta
     if delta * patients > _LARGE_DELTA:
         warning = (
@@ -97,11 +105,11 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
     except (DataError, DataChangedError, InvalidDataError) as error:
         return fail(
             f"No teacher could be trained: {error}.",
-            "Mend the table or its columns' names, and register it anew.",
+            "Mend the images, or the table and its columns' names, and register them anew.",
         )
     if settings.do_records_vote:
-        return ok(f"{len(sample)} rows can vote on queries close to them.")
-    return ok(f"A teacher was trained on {len(sample)} rows, and thrown away.")
+        return ok(f"{len(sample)} {_things(site)} can vote on queries close to them.")
+    return ok(f"A teacher was trained on {len(sample)} {_things(site)}, and thrown away.")
 
 
 def check_columns(site: Site, around: PartyProbes) -> Finding:
@@ -117,16 +125,23 @@ def check_columns(site: Site, around: PartyProbes) -> Finding:
             found = [one for task in schemas.values() for one in _flat(task, own)]
             flat = {one.column for one in found if one.is_by_task}
     except (PartyError, PateFedError) as error:
-        said = f"Your table cannot be compared with the approved pools: {error}."
-        return warn(said, "Mend the table, or put the file under `pools` back.")
+        said = f"Your {_things(site)} cannot be compared with the approved pools: {error}."
+        return warn(said, "Mend them, or put the file under `pools` back.")
     if flat:
         listed = printable(", ".join(sorted(flat)))
         return warn(
-            f"At least {percent(NEARLY_ALL)} of your rows look alike to teachers in: {listed}.",
+            f"At least {percent(NEARLY_ALL)} of your {_things(site)} look alike to teachers in: "
+            f"{listed}.",
             "Questions that differ only there get the same votes. Ask the operator for public "
             "inputs that resemble your patients.",
         )
+    if site.data.kind == "image":
+        return ok(f"Teachers tell your images apart, by the features of {len(pools)} pool(s).")
     return ok(f"Teachers tell your rows apart in all columns of {len(pools)} pool(s).")
+
+
+def _things(site: Site) -> str:
+    return "images" if site.data.kind == "image" else "rows"
 
 
 def _flat(task: LearningTask, own: OwnRecords) -> tuple[FlatColumn, ...]:

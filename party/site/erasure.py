@@ -1,21 +1,18 @@
-"""Remove one patient: from the table, and from the one teacher of each task that learned from him.
+"""Remove one patient: from the records, and from the one teacher of each task that saw them.
 
 Where records vote nothing is trained anew; the count of the patient's votes is removed, too.
 
 Every other patient stays with the same teacher, so that one patient still moves one vote over all
 runs. Every other teacher keeps its bytes.
 
-Table, teachers and settings lie in several files. All new ones are written beside the old ones
+Records, teachers and settings lie in several files. All new ones are written beside the old ones
 first. Then the audit log's record decides: with it the removal is done, without it nothing
 happened. `finish` completes or undoes an interrupted removal; nothing else may use the site before.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import io
 import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +24,8 @@ import numpy as np
 
 from party.errors import DataChangedError, ErasureError, TeachersError
 from party.site.held_out_patients import is_held_out
-from party.site.own_table import digest_of, examine, read_table_of, records_digest
+from party.site.own_table import examine, registered_digest
+from party.site.records_left import RecordsLeft, records_without
 from party.site.site import Site
 from party.site.site_state import require_somebody
 from party.site.tasks import kept_pools, read_task
@@ -47,10 +45,7 @@ from party.storage import PartyDatabase, SiteAuditLog
 from party.storage.patient_votes import forget_patient, tags_by
 from party.storage.site_audit_log import SiteAct
 from pate_fed.cells import plain
-from pate_fed.data.csv_file import MAX_FILE_BYTES, UTF16_MARKS, CsvTable
 from pate_fed.data.dataset import Records
-from pate_fed.data.parquet_file import is_parquet, without_rows
-from pate_fed.data.reading import Reading, read_table
 from pate_fed.data.task import LearningTask
 from pate_fed.nodes import write_file
 from pate_fed.nodes.audit_log import Facts
@@ -63,18 +58,17 @@ NOT_RECALLED = (
     "labels that were released stay with their readers",
     "students that learned from these labels stay as they are",
     "charges stay in the ledger: the answers were given",
-    "copies and backups of the table, which this program does not know, still hold the patient",
+    "copies and backups, which this program does not know, still hold the patient",
 )
 """The traces that no removal can call back, for people."""
 
 _KEY_BYTES = 32
 _NEXT = ".next"
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A removal that is done; `sha256` is that of the table without the patient, hex."""
+    """A removal that is done; `sha256` is that of the records without the patient, hex."""
 
     rows: int
     teachers: int
@@ -102,7 +96,7 @@ def remove_patient(
     clock: Callable[[], float],
     random_bytes: Callable[[int], bytes],
 ) -> tuple[Site, Removal]:
-    """Remove a patient's rows, and train anew the teachers that learned from them.
+    """Remove a patient's rows or images, and train anew the teachers that learned from them.
 
     The node must not run. `is_run_open` tells whether one of the coordinators with these
     fingerprints, whose runs were not closed here, still has one. Returns the site with its new
@@ -118,37 +112,33 @@ def remove_patient(
     site = finish(site, database).using(site.data_set)
     log = SiteAuditLog(database)
     _require_closed(site, log, is_run_open)
-    text = read_table_of(site)
-    path = Path(site.data.file)
-    raw = _whole_file(path, site.data.reading)
-    rows = _rows_of(site, raw, plain(patient))
-    content = _without(path, raw, rows)
-    after = digest_of({"": hashlib.sha256(content).hexdigest()}, site.data.reading)
+    left = records_without(site, plain(patient))
     retrained = [
-        _retrain(site, folder, text, plain(patient), after=after, random_bytes=random_bytes)
+        _retrain(site, folder, left, plain(patient), random_bytes=random_bytes)
         for folder in kept_folders(site)
         if _is_of(site, folder)
     ]
     trained = sum(one.trained for one in retrained)
     plan = json_bytes(
         {
-            "table": str(path),
+            "records": site.data.file,
             "data_set": site.data_set,
             "before": site.data.digest,
-            "after": after,
-            "rows": len(raw.lines) - len(rows),
+            "after": left.digest,
+            "rows": left.rows,
+            "erased": [str(one) for one in left.erased],
             "teachers": [one.folder.name for one in retrained],
             "nonce": random_bytes(_KEY_BYTES).hex(),
         }
     )
     try:
-        _stage(site, path, content, retrained, plan)
+        _stage(site, left, retrained, plan)
     except BaseException:
         _undo(site, json.loads(plan))
         raise
     facts: Facts = {
         "before": bytes.fromhex(site.data.digest),
-        "after": bytes.fromhex(after),
+        "after": bytes.fromhex(left.digest),
         "plan": hashlib.sha256(plan).digest(),
         "teachers": trained,
         "by": by,
@@ -161,7 +151,7 @@ def remove_patient(
         log.append(SiteAct.PATIENT_REMOVED, facts, at=clock(), connection=connection)
     database.forget_erased()
     site = finish(site, database)
-    return site, Removal(len(rows), trained, sum(one.kept for one in retrained), after)
+    return site, Removal(left.removed, trained, sum(one.kept for one in retrained), left.digest)
 
 
 def finish(site: Site, database: PartyDatabase) -> Site:
@@ -225,75 +215,15 @@ def _require_closed(
         )
 
 
-def _rows_of(site: Site, text: CsvTable, patient: str) -> frozenset[int]:
-    column = site.data.patient_id
-    if not column:
-        raise ErasureError(
-            "the table must say whose each row is: `pate-party data add` with --patient-id",
-            "no column of patients",
-        )
-    rows = frozenset(row for row, one in enumerate(text.known_cells(column)) if one == patient)
-    if not rows:
-        raise ErasureError(
-            f"the patient must stand in column {column!r} of {text.file_name}", "an unknown id"
-        )
-    return rows
-
-
-def _whole_file(path: Path, reading: Reading) -> CsvTable:
-    """Return the table with every row of its file, those without a label, too."""
-    if path.is_dir():
-        raise ErasureError(
-            f"{path.name} must be one file: join its files, and register the one file by "
-            "`pate-party data add`",
-            "a folder of files",
-        )
-    return read_table(path, reading)
-
-
-def _without(path: Path, text: CsvTable, rows: frozenset[int]) -> bytes:
-    """Return the table's file without some rows; every other line of text keeps its bytes."""
-    if is_parquet(path):
-        return without_rows(path, rows)
-    content = read_regular(path, most_bytes=MAX_FILE_BYTES)
-    is_packed = content.startswith(_GZIP_MAGIC)
-    content = gzip.decompress(content) if is_packed else content
-    mark = next((one for one in UTF16_MARKS if content.startswith(one)), b"")
-    if mark:
-        content = content.removeprefix(mark).decode(UTF16_MARKS[mark]).encode()
-    lines = io.BytesIO(content).readlines()
-    start, kept = _header_end(lines), list[bytes]()
-    kept += lines[:start]
-    for row, end in enumerate(text.lines):
-        if row not in rows:
-            kept += lines[start:end]
-        start = end
-    kept += lines[start:]
-    left = b"".join(kept)
-    if mark:
-        left = mark + left.decode().encode(UTF16_MARKS[mark])
-    return gzip.compress(left, mtime=0) if is_packed else left
-
-
-def _header_end(lines: list[bytes]) -> int:
-    texts = (line.decode("utf-8-sig", "replace") for line in lines)
-    reader = csv.reader(texts, skipinitialspace=True)
-    for row in reader:
-        if row:
-            break
-    return reader.line_num
-
-
 # Teachers ---------------------------------------------------------------------------------------
 
 
 def _retrain(
     site: Site,
     folder: Path,
-    text: CsvTable,
+    left: RecordsLeft,
     patient: str,
     *,
-    after: str,
     random_bytes: Callable[[int], bytes],
 ) -> _Retrained:
     manifest = read_manifest(folder)
@@ -315,7 +245,9 @@ def _retrain(
     place = next((at for at, share in enumerate(shares) if patient in share), None)
     bound_to = {name: value for name, value in manifest.items() if name != "files"}
     if place is None and is_held_out(patient, float(manifest.get("held_out", 0.0))):
-        return _Retrained(folder, with_manifest(old, {**bound_to, "data": after}), 0, len(shares))
+        return _Retrained(
+            folder, with_manifest(old, {**bound_to, "data": left.digest}), 0, len(shares)
+        )
     if place is None:
         raise ErasureError(
             f"{SHARES_FILE} of teachers/{folder.name} must name every patient of the table",
@@ -330,7 +262,7 @@ def _retrain(
     ensemble = untrained(site, task, manifest)
     models = {name: content for name, content in old.items() if name != SHARES_FILE}
     ensemble.restore(models, classes=task.classes)
-    records = task.encode(text, patient_column=site.data.patient_id)
+    records = task.encode(left.before, patient_column=site.data.patient_id)
     rng = np.random.default_rng(int.from_bytes(random_bytes(_KEY_BYTES), "big"))
     ensemble.retrain(place, _select(records, share), rng=rng, public=task.pool.views)
     new = ensemble.dump()
@@ -342,7 +274,7 @@ def _retrain(
     }
     shares[place] = share
     files = {**new, **kept, SHARES_FILE: json_bytes(shares)}
-    content = with_manifest(files, {**bound_to, "data": after})
+    content = with_manifest(files, {**bound_to, "data": left.digest})
     return _Retrained(folder, content, 1, len(shares) - 1)
 
 
@@ -372,33 +304,32 @@ def _select(records: Records, patients: Iterable[str]) -> Records:
 # Files ------------------------------------------------------------------------------------------
 
 
-def _staged(table: Path) -> Path:
-    return table.with_name(f".{table.name}{_NEXT}")
+def _staged(file: Path) -> Path:
+    return file.with_name(f".{file.name}{_NEXT}")
 
 
-def _stage(
-    site: Site, table: Path, content: bytes, retrained: Iterable[_Retrained], plan: bytes
-) -> None:
+def _stage(site: Site, left: RecordsLeft, retrained: Iterable[_Retrained], plan: bytes) -> None:
     """Write everything new beside the old; the plan first, so that `finish` finds the rest."""
-    with as_fault(TeachersError, "table and teachers must be writable"):
+    file, data = Path(site.data.file), site.data
+    with as_fault(TeachersError, "records and teachers must be writable"):
         write_file(site.path(PLAN_FILE), plan)
-        write_file(_staged(table), content, mode=table.stat().st_mode & 0o777)
+        if left.content is not None:
+            write_file(_staged(file), left.content, mode=file.stat().st_mode & 0o777)
         for one in retrained:
             write_folder(one.folder.with_name(f".{one.folder.name}{_NEXT}"), one.files)
-    # The new file must be as usable as the old one.
-    data = site.data
-    examine(
-        _staged(table),
-        label=data.label,
-        patient_id=data.patient_id,
-        floor=data.floor,
-        reading=data.reading,
-    )
+    if data.kind == "table":  # the new file must be as usable as the old one
+        examine(
+            _staged(file),
+            label=data.label,
+            patient_id=data.patient_id,
+            floor=data.floor,
+            reading=data.reading,
+        )
 
 
 def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
     if plan is not None:
-        _staged(Path(plan["table"])).unlink(missing_ok=True)
+        _staged(Path(plan["records"])).unlink(missing_ok=True)
     for left in site.path("teachers").glob(f".*{_NEXT}"):
         shutil.rmtree(left)
     site.path(PLAN_FILE).unlink(missing_ok=True)
@@ -406,10 +337,15 @@ def _undo(site: Site, plan: Mapping[str, Any] | None) -> None:
 
 def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
     """Put everything staged in its place; each step may be done already."""
-    table = Path(plan["table"])
-    with as_fault(TeachersError, "table and teachers must be movable"):
-        if _staged(table).exists():
-            _staged(table).replace(table)
+    file = Path(plan["records"])
+    with as_fault(TeachersError, "records and teachers must be movable"):
+        for one in map(Path, plan["erased"]):
+            if one.is_dir():
+                shutil.rmtree(one)
+            else:
+                one.unlink(missing_ok=True)
+        if _staged(file).exists():
+            _staged(file).replace(file)
         for name in plan["teachers"]:
             folder = site.path("teachers", name)
             staged = folder.with_name(f".{name}{_NEXT}")
@@ -417,8 +353,8 @@ def _complete(site: Site, plan: Mapping[str, Any]) -> Site:
                 shutil.rmtree(folder, ignore_errors=True)
                 staged.rename(folder)
     site = site.using(plan["data_set"])
-    if records_digest(table, site.data.reading) != plan["after"]:
-        raise DataChangedError(f"{table.name} must be the table without the patient")
+    if registered_digest(site) != plan["after"]:
+        raise DataChangedError(f"{file.name} must be the records without the patient")
     data = replace(site.settings.data, digest=plan["after"], rows=plan["rows"])
     return site.save(replace(site.settings, data=data))
 

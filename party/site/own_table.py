@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,8 +17,8 @@ import numpy as np
 
 from party.errors import DataChangedError, DataError
 from party.site.site import Site
-from pate_fed.cells import is_code, is_missing, parse_number
-from pate_fed.data.columns import MOST_CLASSES, canonical_cells, sorted_names
+from pate_fed.data.column_review import copies_of_label
+from pate_fed.data.columns import MOST_CLASSES, canonical_cells, read_column, sorted_names
 from pate_fed.data.csv_file import MAX_FILE_BYTES, CsvTable
 from pate_fed.data.image_files import (
     ImageFiles,
@@ -27,6 +27,8 @@ from pate_fed.data.image_files import (
     lists_images,
 )
 from pate_fed.data.reading import USUAL, Reading, read_records
+from pate_fed.data.table_features import NumberEncoder, TableEncoder, fit_column
+from pate_fed.data.table_review import TableReview, review
 from pate_fed.data.tables import refuse_spellings
 from pate_fed.data.task import OwnRecords
 from pate_fed.errors import InvalidParameterError, UnreadableFileError
@@ -35,17 +37,20 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.regular_files import open_regular
 
 FEWEST_PATIENTS = 2
-_MANY_COLUMNS = 200
 _CHUNK_BYTES = 2**20
 _FOLDERS = "the folder of each patient"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """One column, without a cell; its role is "label", "patient", "number" or "text"."""
+    """One column, without a cell; its role is "label", "patient", "number" or "text".
+
+    `doubt` says why no teacher learns from it if the public rows look alike.
+    """
 
     name: str
     role: str
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,13 @@ def examine(
     """Look at a table; without `patient_id`, each row is a patient's only one.
 
     Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
-    `InvalidParameterError` where it is no CSV file with these columns; `DataError` where it has too
-    few patients, too many classes, or a row twice.
+    `InvalidParameterError` where it is no table with these columns, `InvalidDataError` where a
+    column has two units; `DataError` where it has too few patients or too many classes.
     """
-    if holds_images(path):
-        return _examined_images(path, label=label, patient_id=patient_id, floor=floor)
+    if holds_images(path, reading):
+        return _examined_images(
+            path, label=label, patient_id=patient_id, floor=floor, reading=reading
+        )
     digest = records_digest(path, reading)
     text = _read(path, label=label, patient_id=patient_id, floor=floor, reading=reading)
     units = text.unit_ids(patient_id)
@@ -100,9 +107,7 @@ def examine(
             f"column {label!r} of {path.name} must hold at most {MOST_CLASSES} classes", len(counts)
         )
     refuse_spellings(f"column {label!r} of {path.name}", counts)
-    about_records = _notes(text, patients=patients, patient_id=patient_id)
-    if len(counts) == 1:
-        about_records = ("All rows are of one class: teachers here know no other.", *about_records)
+    found, columns = own_review(text, label=label, patient_id=patient_id, floor=floor)
     if records_digest(path, reading) != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     return DatasetSummary(
@@ -110,14 +115,11 @@ def examine(
         sha256=digest,
         rows=len(text.lines),
         patients=patients,
-        columns=tuple(
-            ColumnSummary(name, _role(text, name, label=label, patient_id=patient_id))
-            for name in text.header
-        ),
+        columns=columns,
         classes=_shown(counts, floor),
         floor=floor,
-        asked=text.asked,
-        notes=(*about_records, *text.notes),
+        asked=found.asked,
+        notes=found.notes,
     )
 
 
@@ -160,7 +162,7 @@ def read_registered(site: Site) -> OwnRecords:
     path = Path(data.file)
     require_unchanged(site)
     if data.kind == "image":  # each file is read later, once
-        return _images_at(path, label=data.label, patient_id=data.patient_id or None)
+        return _images_of(site)
     text = _read(
         path,
         label=data.label,
@@ -174,13 +176,17 @@ def read_registered(site: Site) -> OwnRecords:
 
 def require_unchanged(site: Site) -> None:
     """Refuse, with `DataChangedError`, a registered table with another hash."""
+    if registered_digest(site) != site.data.digest:
+        name = Path(site.data.file).name
+        raise DataChangedError(f"{name} must be as `pate-party data add` saw it")
+
+
+def registered_digest(site: Site) -> str:
+    """Return the digest of the registered records as they are now, hex."""
     data, path = site.data, Path(site.data.file)
     if data.kind == "image":
-        found = _images_at(path, label=data.label, patient_id=data.patient_id or None).digest
-    else:
-        found = records_digest(path, data.reading)
-    if found != data.digest:
-        raise DataChangedError(f"{path.name} must be as `pate-party data add` saw it")
+        return _images_of(site).digest
+    return records_digest(path, data.reading)
 
 
 def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
@@ -189,14 +195,6 @@ def units_of(site: Site, found: OwnRecords | None = None) -> tuple[str, ...]:
     if isinstance(found, ImageFiles):
         return found.units
     return found.unit_ids(site.data.patient_id or None)
-
-
-def read_table_of(site: Site) -> CsvTable:
-    """Read the registered table; a `DataError` where images are registered."""
-    found = read_registered(site)
-    if not isinstance(found, CsvTable):
-        raise DataError("this must be asked of a table", "images")
-    return found
 
 
 def records_digest(path: Path, reading: Reading) -> str:
@@ -239,19 +237,35 @@ def file_digest(path: Path) -> str:
     return found.hexdigest()
 
 
+def own_review(
+    text: CsvTable, *, label: str, patient_id: str | None, floor: int
+) -> tuple[TableReview, tuple[ColumnSummary, ...]]:
+    """Look at a table as a simulation does, and at each of its columns."""
+    columns = tuple(_columns(text, label=label, patient_id=patient_id))
+    found = review(text, labels=[label], patient=patient_id, floor=floor)
+    copies = (note for _, notes in columns for note in notes)
+    return replace(found, notes=(*copies, *found.notes)), tuple(one for one, _ in columns)
+
+
 # Images -----------------------------------------------------------------------------------------
 
 
-def holds_images(path: Path) -> bool:
+def holds_images(path: Path, reading: Reading = USUAL) -> bool:
     """Tell whether records are images: folders by class, a .npz archive, or a list of paths."""
     if path.is_dir():
         return bool(class_folders(path))
     if path.suffix.lower() == ".npz":
         return True
-    return lists_images(path)
+    return lists_images(path, reading)
 
 
-def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
+def _images_of(site: Site) -> ImageFiles:
+    data = site.data
+    patient = data.patient_id or None
+    return _images_at(Path(data.file), label=data.label, patient_id=patient, reading=data.reading)
+
+
+def _images_at(path: Path, *, label: str, patient_id: str | None, reading: Reading) -> ImageFiles:
     is_list = not path.is_dir() and path.suffix.lower() != ".npz"
     if patient_id not in (None, _FOLDERS) and not is_list:
         raise InvalidParameterError(
@@ -259,14 +273,14 @@ def _images_at(path: Path, *, label: str, patient_id: str | None) -> ImageFiles:
             "a folder of their own, inside the folder of their class",
             patient_id,
         )
-    return images_of(path, label=label, patient_id=patient_id)
+    return images_of(path, label=label, patient_id=patient_id, reading=reading)
 
 
 def _examined_images(
-    path: Path, *, label: str, patient_id: str | None, floor: int
+    path: Path, *, label: str, patient_id: str | None, floor: int, reading: Reading
 ) -> DatasetSummary:
     """Look at images as `examine` does at a table: every one is read once."""
-    found = _images_at(path, label=label, patient_id=patient_id)
+    found = _images_at(path, label=label, patient_id=patient_id, reading=reading)
     digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
@@ -274,11 +288,8 @@ def _examined_images(
         notes.insert(0, "Each image counts as a patient of its own: nothing says whose it is.")
     for _ in found.looks():  # a file that is no image is found now, and not after days
         pass
-    if found.has_copies:
-        notes.append(
-            "Some images are there twice. If a patient is there under two names, the guarantee "
-            "covers each of them only by itself."
-        )
+    notes += found.copies
+    refuse_spellings(f"the classes of {path.name}", set(found.labels))
     if found.digest != digest:
         raise DataChangedError(f"{path.name} must stay the same while it is read")
     counts = Counter({label: len(units) for label, units in _units_by_label(found).items()})
@@ -333,53 +344,24 @@ def _shown(counts: Counter[str], floor: int) -> tuple[tuple[str, int | None], ..
     return tuple((name, None if name in hidden else counts[name]) for name in sorted_names(counts))
 
 
-def _role(text: CsvTable, name: str, *, label: str, patient_id: str | None) -> str:
-    if name == label:
-        return "label"
-    if name == patient_id:
-        return "patient"
-    cells = set(text.column(name))
-    # NaN is the one value unequal to itself.
-    is_number = not any(map(is_code, cells)) and all(
-        is_missing(cell) or parse_number(cell) == parse_number(cell) for cell in cells
-    )
-    return "number" if is_number else "text"
-
-
-def _notes(text: CsvTable, *, patients: int, patient_id: str | None) -> tuple[str, ...]:
-    """Say what is unusual about records and patients.
-
-    Records that appear twice, under one patient, are a `DataError`.
-    """
-    contents = [
-        cells for name, cells in zip(text.header, text.columns, strict=True) if name != patient_id
-    ]
-    units = text.unit_ids(patient_id)
-    # Equal hashes are rare, and equal rows have them: few rows are held in memory.
-    hashes = np.fromiter(map(hash, zip(*contents, strict=True)), np.int64, len(text.lines))
-    _, group, sizes = np.unique(hashes, return_inverse=True, return_counts=True)
-    is_alike, found, seen = False, list[str](), dict[tuple[str, ...], set[str]]()
-    for row in np.flatnonzero(sizes[group] > 1).tolist():
-        patients_of = seen.setdefault(tuple(cells[row] for cells in contents), set())
-        if units[row] in patients_of:
-            line = text.lines[row]
-            raise DataError(
-                f"{text.file_name} must hold every record of a patient once",
-                f"one again in line {line}",
-            )
-        is_alike |= bool(patients_of)
-        patients_of.add(units[row])
-    columns = len(contents) - 1
-    if columns > max(patients, _MANY_COLUMNS):
-        found.append(
-            f"{columns} columns for {patients} patients: teachers learn chance from so many. Leave "
-            "out those that do not matter (--ignore-file)."
-        )
-    if patient_id is None:
-        found.append("Each row counts as a patient of its own: no column says whose it is.")
-    if is_alike:
-        found.append(
-            "Some rows are alike but for the patient. If a patient is there under two names, the "
-            "guarantee covers each of them only by itself."
-        )
-    return tuple(found)
+def _columns(
+    text: CsvTable, *, label: str, patient_id: str | None
+) -> Iterator[tuple[ColumnSummary, tuple[str, ...]]]:
+    """Yield each column's summary, and the warnings about it."""
+    rows = np.arange(len(text.lines), dtype=np.int64)
+    classes = canonical_cells(text.column(label))
+    places = {name: place for place, name in enumerate(dict.fromkeys(classes))}
+    labels = np.fromiter(map(places.__getitem__, classes), np.int64, len(classes))
+    for name in text.header:
+        if name in (label, patient_id):
+            yield ColumnSummary(name, "label" if name == label else "patient"), ()
+            continue
+        column = read_column(text, name)  # one at a time: a table may have a million rows
+        found = fit_column(0, column, rows)
+        if isinstance(found, str):
+            is_number = bool(np.isfinite(column.numbers[~column.missing()]).all())
+            yield ColumnSummary(name, "number" if is_number else "text", found), ()
+            continue
+        role = "number" if isinstance(found, NumberEncoder) else "text"
+        warnings = copies_of_label((column,), labels, TableEncoder((found,)), rows)
+        yield ColumnSummary(name, role), tuple(warnings)

@@ -8,8 +8,10 @@ a student read a column alike. Sentences about it show no number of a cell, only
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
@@ -32,26 +34,39 @@ from pate_fed.errors import InvalidCellError
 FLOOR: Final = 10
 """Smallest count that a sentence shows."""
 
-MOSTLY = 0.8
-"""Share of numbers from which on a column is one of numbers."""
-
 _MOST_SHOWN = 5
 _MOST_COLUMNS = 20
 _MOST_LETTERS = 24
+_SAMPLE = 200
+_MANY_TEXTS = 20
+"""Different cells from which on a column of texts that hold digits is asked about."""
+
 _AGAIN = 3
 """Rows from which on a value is said to come again and again."""
 
 _DAY_0 = date(2000, 1, 1)
+_FIRST_DAY = date(1900, 1, 1)
+"""Day 0 or 1 of spreadsheets, where a day is not known."""
+
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_OTHER_MONTHS = {"m\u00e4r": "Mar", "mrz": "Mar", "mai": "May", "okt": "Oct", "dez": "Dec"}
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME = (
-    r"(?:[T ]\s*(?P<h>\d{1,2}):(?P<min>\d\d)(?::\d\d(?:[.,]\d+)?)?\s*(?P<half>[AP]M)?"
+    r"(?:[T: ]\s*(?P<h>\d{1,2}):(?P<min>\d\d)(?::\d\d(?:[.,]\d+)?)?\s*(?P<half>[AP]M)?"
     r"\s*(?:Z|[+-]\d\d:?\d\d)?)?"
 )
+_WEEKDAY = r"(?:[^\W\d_]{2,10}[.,]+ *)?"
+_COMPACT = re.compile(r"(?P<y>(?:19|20|99)\d\d)(?P<m>\d\d)(?P<d>\d\d)(?P<h>)(?P<half>)", re.ASCII)
 _DATES = (
     re.compile(r"(?P<y>\d{4})([-/.])(?P<m>\d{1,2})\2(?P<d>\d{1,2})" + _TIME, re.ASCII | re.I),
     re.compile(r"(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?P<y>\d{4})" + _TIME, re.ASCII | re.I),
-    re.compile(r"(?P<d>\d{1,2})[- ]?(?P<name>[A-Z]{3})[- ]?(?P<y>\d{4})" + _TIME, re.ASCII | re.I),
+    re.compile(
+        _WEEKDAY + r"(?P<d>\d{1,2})[-. ]*(?P<name>[^\W\d_]{3,9})[-., ]*(?P<y>\d{4})" + _TIME, re.I
+    ),
+    re.compile(
+        _WEEKDAY + r"(?P<name>[^\W\d_]{3,9})\.? (?P<d>\d{1,2}),? (?P<y>\d{4})" + _TIME, re.I
+    ),
+    _COMPACT,
 )
 _EITHER = re.compile(r"(?P<a>\d{1,2})([/-])(?P<b>\d{1,2})\2(?P<y>\d{4})" + _TIME, re.ASCII | re.I)
 """Day and month in either order: the whole column tells which."""
@@ -72,6 +87,8 @@ _GERMAN = re.compile(
     re.ASCII,
 )
 _POINT = re.compile(r"[+\u2212-]?\d*\.\d+", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+_MARKED = re.compile(r"[^\w\s]{0,3}\s?\d")
 _NO_DIGIT = re.compile(r"[^\d+\u2212-]", re.ASCII)
 
 
@@ -174,7 +191,7 @@ def _read(name: str, counts: Counter[str], floor: int) -> _Read:
             "categories."
         )
         return _Read((name,), {}, said=said)
-    return _dates(name, counts, known) or _numbers(name, counts, known, floor)
+    return _dates(name, counts, known, floor) or _numbers(name, counts, known, floor)
 
 
 def _numbers(name: str, counts: Counter[str], known: list[str], floor: int) -> _Read:
@@ -194,16 +211,11 @@ def _numbers(name: str, counts: Counter[str], known: list[str], floor: int) -> _
     rows = sum(counts[cell] for cell in known)
     odd = sum(counts[cell] for cell in others)
     missing = sum(counts[cell] for cell in gaps)
-    if not numbers or len(units) > 1 or rows - odd - missing < MOSTLY * rows:
-        return _Read((name,), {})
+    is_one_unit = len(units) <= 1 and not (units and any(map(_is_plain, plain.values())))
+    if not numbers or not is_one_unit or 2 * (rows - odd - missing) <= rows - missing:
+        return _Read((name,), {}, _texts_asked(name, counts, known))
     if others:
-        few = sorted(others, key=lambda cell: (-counts[cell], cell))
-        asked = (
-            f"Column {name!r} holds numbers but for {_listed(few)}, in {counted(odd, floor)}, and "
-            "is read as text: if they stand for “not known”, give --missing VALUE for each; else "
-            "correct them, or leave the column out with --ignore."
-        )
-        return _Read((name,), {}, asked)
+        return _Read((name,), {}, _others_asked(name, "numbers", others, counts, floor))
     changed = dict.fromkeys(gaps, ("",))
     if units:  # of measurements, whose unit is read later
         return _Read((name,), changed, gaps=tuple(gaps))
@@ -232,6 +244,28 @@ def _numbers(name: str, counts: Counter[str], known: list[str], floor: int) -> _
         tuple(gaps),
         thousands=_points_asked(name, known),
         has_decimals=any(map(_DECIMALS.fullmatch, known)),
+    )
+
+
+def _is_plain(cell: str) -> bool:
+    """Tell whether a cell is a number without a unit."""
+    return isinstance(number_of(cell), float)
+
+
+def _texts_asked(name: str, counts: Counter[str], known: Sequence[str]) -> str:
+    """Ask about texts that begin with a digit, or a sign and a digit: numbers with a mark."""
+    if all(map(_DECIMAL_COMMA.fullmatch, known)):
+        return f"Column {name!r} is read as text: are these decimal commas? Then give --decimal ,"
+    marked = [cell for cell in known if _MARKED.match(unicodedata.normalize("NFKC", cell))]
+    forms = Counter[str]()
+    for cell in marked:
+        forms[_form(cell)] += counts[cell]
+    if len(marked) < _MANY_TEXTS or 2 * forms.total() <= sum(counts[cell] for cell in known):
+        return ""
+    listed = ", ".join(form for form, _ in forms.most_common(_MOST_SHOWN))
+    return (
+        f"Column {name!r} is read as text; most of its cells are like {listed}: if these are "
+        "numbers, times or dates, export them without marks, all in one form; codes may stay."
     )
 
 
@@ -328,14 +362,14 @@ def _apart_asked(name: str, counts: Counter[str], values: Mapping[str, float]) -
 def _is_apart(value: float, others: Sequence[float], rows: Mapping[float, int]) -> bool:
     low, high = others[0], others[-1]
     gap = value - high if value > high else low - value
-    if _is_typical(value):
+    if is_typical(value):
         if value < 0:
             return low >= 0
         return gap > 0.5 * (high - low) or gap > 3 * float(np.median(np.diff(others)) + high - low)
     return gap > 2 * (high - low) and rows[value] >= FLOOR
 
 
-def _is_typical(value: float) -> bool:
+def is_typical(value: float) -> bool:
     """Tell whether people write a number for “not known”: -1, -9, 99, 999, 888, -99.9."""
     text = text_of(abs(value)).replace(".", "")
     return value == -1 or (len(text) > 1 - (value < 0) and set(text) in ({"9"}, {"8"}, {"7"}))
@@ -344,65 +378,98 @@ def _is_typical(value: float) -> bool:
 # Dates --------------------------------------------------------------------------------------------
 
 
-def _dates(name: str, counts: Counter[str], known: Sequence[str]) -> _Read | None:
+def _dates(name: str, counts: Counter[str], known: Sequence[str], floor: int) -> _Read | None:
     filled = [cell for cell in known if cell.lower() not in MISSING_NUMBERS]
     if not filled:
         return None
-    found = next((each for one in _DATES if (each := _all_match(one, filled))), None)
-    either = None if found else _all_match(_EITHER, filled)
-    if either:
-        first = max(int(one["a"]) for one in either.values())
-        second = max(int(one["b"]) for one in either.values())
-        if first > 12 and second > 12:
-            return None
-        if first <= 12 and second <= 12:
+    found = max((_days(one, filled) for one in _DATES), key=len)
+    if len(found) < len(filled):
+        either = _matches(_EITHER, filled)
+        days = {day: _days(_EITHER, filled, day) for day in ("a", "b")}
+        if len(either) == len(filled) == len(days["a"]) == len(days["b"]):
             asked = (
                 f"Column {name!r} has dates whose day and month cannot be told apart, and is read "
                 "as text: write them as 2026-01-31, or leave the column out with --ignore."
             )
             return _Read((name,), {}, asked)
-        found = either
-    if not found:
+        found = max(found, days["a"], days["b"], key=len)
+    if 2 * sum(counts[cell] for cell in found) <= sum(counts[cell] for cell in filled):
         return None
-    try:
-        parts = {
-            cell: _parts(one, "a" if either and first > 12 else "b") for cell, one in found.items()
-        }
-    except ValueError:
-        return None
-    hours = [hour for _, hour in parts.values() if hour is not None]
+    others = [cell for cell in filled if cell not in found]
+    if others:
+        return _Read((name,), {}, _others_asked(name, "dates", others, counts, floor))
+    hours = [hour for _, hour in found.values() if hour is not None]
     names = [f"{name} ({one})" for one in ("days", "weekday", "month")]
     if any(hours):
         names.append(f"{name} (hour)")
-    cells = {cell: _date_cells(*one)[: len(names)] for cell, one in parts.items()}
+    cells = {cell: _date_cells(*one)[: len(names)] for cell, one in found.items()}
     cells |= {cell: ("",) * len(names) for cell in counts if cell not in cells}
-    days = {cell: float(one[0]) for cell, one in cells.items() if one[0]}
     said = (
         f"Column {name!r} has dates: it is read as days since {_DAY_0}, weekday and month"
         f"{', and hour' if any(hours) else ''}."
     )
-    return _Read(tuple(names), cells, _apart_asked(names[0], counts, days), said)
+    return _Read(
+        tuple(names), cells, _far_asked(name, {cell: day for cell, (day, _) in found.items()}), said
+    )
 
 
-def _all_match(form: re.Pattern[str], cells: Iterable[str]) -> dict[str, re.Match[str]]:
-    found = {}
-    for cell in cells:
-        match = form.fullmatch(cell)
-        if match is None:
-            return {}
-        found[cell] = match
-    return found
+def _others_asked(
+    name: str, what: str, others: Sequence[str], counts: Mapping[str, int], floor: int
+) -> str:
+    """Ask about the cells of a column that are not of its kind."""
+    few = sorted(others, key=lambda cell: (-counts[cell], cell))
+    return (
+        f"Column {name!r} holds {what} but for {_listed(few)}, in "
+        f"{counted(sum(counts[cell] for cell in others), floor)}, and is read as text: if they "
+        "stand for “not known”, give --missing VALUE for each; else correct them, or leave the "
+        "column out with --ignore."
+    )
+
+
+def _far_asked(name: str, days: Mapping[str, date]) -> str:
+    """Ask about days that nobody lived, such as 31.12.9999; they are nobody's, and so are shown."""
+    far = sorted(
+        cell for cell, day in days.items() if not 1850 <= day.year < 2100 or day == _FIRST_DAY
+    )
+    if not far or len(far) > _MOST_SHOWN:
+        return ""
+    asked = " ".join(f"--missing '{name}={cell}'" for cell in far)
+    return (
+        f"Column {name!r} has days that stand for none: if they stand for “not known”, give {asked}"
+    )
+
+
+def _matches(form: re.Pattern[str], cells: Iterable[str]) -> dict[str, re.Match[str]]:
+    found = {cell: form.fullmatch(cell) for cell in cells}
+    return {cell: match for cell, match in found.items() if match is not None}
+
+
+def _days(
+    form: re.Pattern[str], cells: Sequence[str], day: str = ""
+) -> dict[str, tuple[date, int | None]]:
+    """Return day and hour of the cells that are dates of a form; none where some say it is another.
+
+    Among whole numbers a date must be no chance.
+    """
+    found = dict[str, tuple[date, int | None]]()
+    if not _matches(form, cells[:: 1 + len(cells) // _SAMPLE]):
+        return found  # most columns are no dates, and may have a million cells
+    for cell, match in _matches(form, cells).items():
+        with suppress(ValueError):
+            found[cell] = _parts(match, day)
+    return found if form is not _COMPACT or len(found) == len(cells) else {}
 
 
 def _parts(match: re.Match[str], day: str) -> tuple[date, int | None]:
     """Return day and hour of a cell; a day that no calendar has is a ValueError."""
     facts = match.groupdict()
     if "name" in facts:
-        month = 1 + _MONTHS.index(facts["name"].title())
+        name = facts["name"][:3]
+        month = 1 + _MONTHS.index(_OTHER_MONTHS.get(name.lower(), name.title()))
     else:
         month = int(facts["m"] if "m" in facts else facts["b" if day == "a" else "a"])
     found = date(int(facts["y"]), month, int(facts["d"] if "d" in facts else facts[day]))
-    if facts["h"] is None:
+    if not facts["h"]:
         return found, None
     hour = int(facts["h"])
     if facts["half"]:

@@ -32,20 +32,20 @@ def copies_of_label(
     columns: Sequence[Column],
     labels: NDArray[np.int64],
     encoder: TableEncoder,
-    pool: NDArray[np.int64],
+    rows: NDArray[np.int64],
 ) -> Iterator[str]:
-    """Warn of each column that predicts the label almost alone, by public rows alone."""
-    known = labels[pool]
+    """Warn of each column that predicts the label almost alone, in some rows, public or own."""
+    known = labels[rows]
     if len(known) < _FEWEST_ROWS or len(np.unique(known)) < 2:
         return
     for one in encoder.encoders:
         column = columns[one.position]
-        told = _recall_of_one_column(one.apply(column, pool), known)
+        told = _recall_of_one_column(one.apply(column, rows), known)
         if told >= _ALMOST_ALONE:
             yield (
                 f"Column {column.name!r} predicts the label almost alone ({100 * told:.0f} % of "
-                "each class, in the public pool): is it a copy of the label, or written after it? "
-                "If so, leave it out with --ignore."
+                "each class): is it a copy of the label, or written after it? If so, leave it out "
+                "with --ignore."
             )
 
 

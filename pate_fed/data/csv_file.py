@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from pate_fed.cells import is_missing, is_text, plain
+from pate_fed.cells import folded, is_missing, is_text, plain
 from pate_fed.data.packed_file import open_unpacked
 from pate_fed.errors import InvalidCellError, MissingColumnError, UnreadableFileError
 
@@ -32,6 +31,9 @@ MAX_FILE_BYTES = 2**31
 MAX_CELLS = 30_000_000
 """Most cells that are kept in memory."""
 
+MAX_ROWS = 5_000_000
+"""Most rows, for a table of few columns."""
+
 _PIECE = 2**16
 _BLOCK = 10_000
 """Rows that are moved into columns at once."""
@@ -41,18 +43,26 @@ _PEEKED = 50
 
 UTF16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _OTHER_KINDS = {
-    b"PK\x03\x04": "an Excel workbook or another ZIP archive",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
-    b"%PDF": "a PDF document",
-    b"\x89PNG": "a picture",
-    b"SAS": "a file of SAS",
-    b"$FL2": "a file of SPSS",
-    b"<stata": "a file of Stata",
+    rb"PK\x03\x04": "an Excel workbook, or a ZIP archive to unpack",
+    rb"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    rb"%PDF": "a PDF document",
+    rb"\x89PNG": "a picture",
+    rb"HEADER RECORD\*|\x00{12}\xc2\xea\x81\x60": "a file of SAS",
+    rb"\$FL[23]": "a file of SPSS",
+    rb"<stata|[\x6c-\x73][\x01\x02]\x01\x00": "a file of Stata",
+    rb"RD[AX]\d\n": "a file of R",
+    rb"BZh|\xfd7zXZ|\x28\xb5\x2f\xfd|7z\xbc\xaf|Rar!": "an archive to unpack",
+    rb"(?i)\s*<(\?xml|!doctype|html|table|div)\b": "a page of HTML or XML",
+    rb"\s*(\[\s*)?\{\s*\"": "a file of JSON",
+    rb"([^\x00]\x00){4}|(\x00[^\x00]){4}": "text in UTF-16 without its mark",
 }
+"""Kinds of files by how they begin: patterns of bytes."""
+
 _SEPARATORS = {";": "';'", "\t": "'\\t'", "|": "'|'"}
 _DECIMAL_COMMA = re.compile(r"(^|[;\t|])[+-]?[\d.]*\d,\d+($|[;\t|])")
 _DECIMAL_POINT = re.compile(r"(^|[;\t|])[+-]?\d+\.(\d{1,2}|\d{4,})($|[;\t|])")
 _NAME_LETTERS = 256
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -84,6 +94,9 @@ class CsvTable:
         if name in self.header:
             return self.columns[self.header.index(name)]
         others = f"{len(self.header)} columns of other names in the first row"
+        near = [one for one in self.header if folded(one).strip("'\"` ") == folded(name)]
+        if near:
+            others = f"{near[0]!r}"
         if len(self.header) == 1:
             others = "1 column: are the columns separated as --separator says?"
         raise MissingColumnError(f"{self.file_name} must have a column {name!r}", others)
@@ -107,7 +120,8 @@ class CsvTable:
         for line, cell in zip(self.lines, cells, strict=True):
             if cell in unknown:
                 raise InvalidCellError(
-                    f"column {name!r} of {self.file_name} must be filled in every row",
+                    f"column {name!r} of {self.file_name} must be filled in every row: fill it, or "
+                    "leave such rows out",
                     f"an empty cell in line {line}",
                 )
         return cells
@@ -163,7 +177,7 @@ class _NoUtf8(Exception):  # noqa: N818 - nobody sees it
 
 
 def parse(
-    stream: IO[bytes] | gzip.GzipFile,
+    stream: IO[bytes],
     name: str,
     mended: Callable[[Iterator[str]], Iterator[str]] = lambda lines: lines,
     *,
@@ -186,9 +200,7 @@ def parse(
     return CsvTable(name, titles, columns, lines)
 
 
-def _lines(
-    stream: IO[bytes] | gzip.GzipFile, name: str, *, is_latin: bool = False
-) -> Iterator[str]:
+def _lines(stream: IO[bytes], name: str, *, is_latin: bool = False) -> Iterator[str]:
     total = 0
     for number, line in enumerate(_byte_lines(stream, name), start=1):
         total += len(line)
@@ -215,12 +227,12 @@ def _lines(
         yield text
 
 
-def _byte_lines(stream: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[bytes]:
+def _byte_lines(stream: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield lines in UTF-8 or an encoding that contains ASCII; a longer line than allowed whole."""
     line = stream.readline(MAX_LINE_BYTES + 1)
     encoding = UTF16_MARKS.get(line[:2])
-    for magic, kind in _OTHER_KINDS.items():
-        if line.startswith(magic):
+    for begin, kind in _OTHER_KINDS.items():
+        if re.match(begin, line):
             raise UnreadableFileError(
                 f"{name} must be a CSV or Parquet file: export it as CSV UTF-8", kind
             )
@@ -285,7 +297,7 @@ def _decode(line: bytes, name: str, number: int, *, is_latin: bool) -> str:
 
 def _header(reader: Iterator[list[str]], name: str, separator: str) -> tuple[str, ...]:
     for row in reader:
-        if row:
+        if any(map(str.strip, row)):
             if len(row) == 1 and separator == ",":
                 _refuse_one_cell(row[0], reader, name)
             header = tuple(
@@ -304,9 +316,11 @@ def plain_name(text: str) -> str:
 def require_names(header: Sequence[str], name: str) -> None:
     """Refuse names of columns that come twice, or cannot be printed."""
     if len(set(header)) != len(header):
+        names = [one for one, times in Counter(header).items() if times > 1]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         raise UnreadableFileError(
-            f"{name} must name every column once",
-            f"{len(header) - len(set(header))} names that come again",
+            f"{name} must name every column once, in one row",
+            f"{', '.join(map(repr, names[:_MOST_NAMES]))}{more} again",
         )
     for number, one in enumerate(header, start=1):
         if not one.isprintable() or len(one) > _NAME_LETTERS:
@@ -314,6 +328,14 @@ def require_names(header: Sequence[str], name: str) -> None:
                 f"{name} must name columns in at most {_NAME_LETTERS} printable characters",
                 f"another name of column {number}",
             )
+
+
+def require_size(name: str, *, rows: int, columns: int) -> None:
+    """Refuse a table of more rows or cells than memory is kept for."""
+    if rows > MAX_ROWS:
+        raise UnreadableFileError(f"{name} must have at most {MAX_ROWS} rows")
+    if rows * columns > MAX_CELLS:
+        raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
 
 
 def _refuse_one_cell(first: str, others: Iterator[list[str]], name: str) -> None:
@@ -339,9 +361,11 @@ def _rows(
     known = _PlainCells()
     block: list[list[str]] = []
     for row in reader:
-        if not row:
+        if not row or (width > 1 and not any(map(str.strip, row))):
             continue
         line: int = reader.line_num  # type: ignore[attr-defined]  # csv.reader has no public type
+        if len(row) > width and not any(map(str.strip, row[width:])):
+            del row[width:]  # separators at the end of rows, without a column's name
         if len(row) != width:
             advice = _begin_asked(width, len(lines), (line, row), reader)
             raise UnreadableFileError(
@@ -355,8 +379,7 @@ def _rows(
                 f"the names again in line {line}",
             )
         lines.append(line)
-        if len(lines) * width > MAX_CELLS:
-            raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
+        require_size(name, rows=len(lines), columns=width)
         block.append(row)
         if len(block) == _BLOCK:
             _move(block, cells, known)
@@ -375,8 +398,11 @@ def _begin_asked(
             widths[len(row)] += 1
             first.setdefault(len(row), reader.line_num)  # type: ignore[attr-defined]
     usual = max(widths, key=lambda one: (widths[one], one))
+    if not rows and usual == width + 1 == len(row):
+        return "; if R wrote its row names, export without them (row.names = FALSE)"
     if usual == width:
-        return ""
+        is_end = len(row) < width and widths[width] == 1 + rows
+        return f"; if the table ends above line {line}, delete it and all below" if is_end else ""
     return f"; if its column names stand in line {first[usual]}, delete the lines above them"
 
 

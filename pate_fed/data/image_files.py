@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 from zipfile import BadZipFile, ZipFile
@@ -19,7 +20,7 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import plain
+from pate_fed.cells import is_missing, plain
 from pate_fed.data.columns import MOST_CLASSES, canonical_cells
 from pate_fed.data.csv_file import CsvTable, read_csv
 from pate_fed.data.image_pixels import (
@@ -29,7 +30,14 @@ from pate_fed.data.image_pixels import (
     look_at,
     read_image,
 )
-from pate_fed.errors import InvalidDataError, UnreadableFileError
+from pate_fed.data.reading import USUAL, Reading, labeled, read_table
+from pate_fed.errors import (
+    InvalidCellError,
+    InvalidDataError,
+    InvalidParameterError,
+    MissingColumnError,
+    UnreadableFileError,
+)
 from pate_fed.regular_files import open_regular, read_regular
 from pate_fed.wording import plural
 
@@ -82,12 +90,29 @@ class ImageFiles:
             raise UnreadableFileError(
                 f"{self.file_name} must hold at most {MOST_IMAGES} images", len(self.names)
             )
+        if any(map(is_missing, self.labels)):
+            raise InvalidCellError(
+                f"every image of {self.file_name} must be of a class",
+                "one whose class is called as a missing cell",
+            )
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __repr__(self) -> str:
         return f"ImageFiles(images={len(self)})"
+
+    def select(self, rows: Sequence[int]) -> ImageFiles:
+        """Return some of the images, as if there were no others."""
+        names = tuple(self.names[row] for row in rows)
+        return replace(
+            self,
+            names=names if callable(self.sources[0]) else _numbered(len(rows)),
+            sources=tuple(self.sources[row] for row in rows),
+            labels=canonical_cells(tuple(self.labels[row] for row in rows)),
+            patients=self.patients and tuple(self.patients[row] for row in rows),
+            hospitals=self.hospitals and tuple(self.hospitals[row] for row in rows),
+        )
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -109,7 +134,7 @@ class ImageFiles:
             return source
         try:
             return source()
-        except (OSError, BadZipFile, RuntimeError, NotImplementedError) as error:
+        except (OSError, EOFError, RuntimeError, BadZipFile, zlib.error) as error:
             raise UnreadableFileError(
                 f"{self.named(place)} must be a readable file", type(error).__name__
             ) from None
@@ -131,14 +156,26 @@ class ImageFiles:
             yield look_at(self.content(place), self.named(place))
 
     @property
-    def has_copies(self) -> bool:
-        """Whether two of them are one file under two names."""
-        seen: set[bytes] = set()
+    def copies(self) -> tuple[str, ...]:
+        """Say whether files of one content are there under two names, and under two classes."""
+        labels: dict[bytes, set[str]] = {}
         for place in range(len(self)):
-            content = self.content(place)
-            data = content if isinstance(content, bytes) else content.tobytes()
-            seen.add(hashlib.sha256(data).digest())
-        return len(seen) < len(self)
+            label = self.labels[place] if self.labels else ""
+            labels.setdefault(self._sha256(place), set()).add(label)
+        found = list[str]()
+        if len(labels) < len(self):
+            found.append(
+                "Some images are there twice. If a patient is there under two names, the guarantee "
+                "covers each of them only by itself."
+            )
+        if unclear := sum(len(one) > 1 for one in labels.values()):
+            found.append(f"{plural(unclear, 'image')} of two classes: one of them is wrong.")
+        return tuple(found)
+
+    def _sha256(self, place: int) -> bytes:
+        content = self.content(place)
+        data = content if isinstance(content, bytes) else content.tobytes()
+        return hashlib.sha256(data).digest()
 
     @property
     def digest(self) -> str:
@@ -146,12 +183,10 @@ class ImageFiles:
         found = hashlib.sha256(b"pate-fed images\n")
         of_each = (self.labels or self.names, self.patients or self.names)
         for place, (name, *facts) in enumerate(zip(self.names, *of_each, strict=True)):
-            content = self.content(place)
-            data = content if isinstance(content, bytes) else content.tobytes()
             for part in (name, *facts):
                 text = part.encode("utf-8", "surrogateescape")
                 found.update(_LENGTH.pack(len(text)) + text)
-            found.update(hashlib.sha256(data).digest())
+            found.update(self._sha256(place))
         return found.hexdigest()
 
 
@@ -184,6 +219,7 @@ def images_of(
     label: str | None = None,
     patient_id: str | None = None,
     hospital: str | None = None,
+    reading: Reading = USUAL,
     is_public: bool = False,
 ) -> ImageFiles:
     """Find labelled images.
@@ -193,19 +229,40 @@ def images_of(
             patient. Or a CSV file with a column `path`, a label and perhaps patients. Or a .npz
             archive with `images` and `labels`, and perhaps `patients`.
         label: Column of the classes in a CSV file; folders and archives need none.
+        reading: How a list is read; of folders and archives it renames classes.
 
     Raises:
         UnreadableFileError: it is none of these, or holds nothing.
+        InvalidParameterError: a folder or an archive is to be read as a list.
         InvalidDataError: a class holds images beside patients' folders, or a path stands twice.
         MissingColumnError, InvalidCellError: a column or a cell of the list is missing.
     """
     if path.is_dir():
-        return _of_folder(path, is_public=is_public)
+        return _renamed(_of_folder(path, is_public=is_public), reading)
     if path.suffix.lower() == ".npz":
-        return _of_archive(path, is_public=is_public)
+        return _renamed(_of_archive(path, is_public=is_public), reading)
+    if label is None:
+        raise InvalidDataError(f"{path.name} lists images: --label must name its column of classes")
+    text = labeled(read_table(path, reading), [label], reading)
     return _of_list(
-        path, label=label, patient_id=patient_id, hospital=hospital, is_public=is_public
+        path, text, label=label, patient_id=patient_id, hospital=hospital, is_public=is_public
     )
+
+
+def _renamed(found: ImageFiles, reading: Reading) -> ImageFiles:
+    """Return images with the owner's names of classes."""
+    if replace(reading, renamed=()) != USUAL:
+        raise InvalidParameterError(
+            f"{found.file_name} is no list of images: it takes --label and --map alone",
+            "an option of tables",
+        )
+    names = dict(reading.renamings)
+    for old in names:
+        if old not in found.labels:
+            raise MissingColumnError(
+                f"{found.file_name} must have {old!r}, which --map renames, as a class", "none"
+            )
+    return replace(found, labels=tuple(names.get(one, one) for one in found.labels))
 
 
 def public_images(path: Path) -> ImageFiles:
@@ -230,15 +287,22 @@ def public_images(path: Path) -> ImageFiles:
     return ImageFiles(path.name, names, tuple(found[one] for one in names), is_public=True)
 
 
-def lists_images(path: Path) -> bool:
-    """Tell whether a table is a list of images: a column `path` whose first cell is a file."""
+def lists_images(path: Path, reading: Reading = USUAL) -> bool:
+    """Tell whether a table is a list: it has a column `path`, and a file there, or its ending."""
     if path.suffix.lower() != ".csv":
         return False
     try:
-        text = read_csv(path)
+        text = read_csv(path, separator=reading.separator)
     except InvalidDataError:
         return False  # its reader says what is wrong
-    return PATHS in text.header and (path.parent / text.column(PATHS)[0]).is_file()
+    if PATHS not in text.header:
+        return False
+    cells = text.column(PATHS)
+    endings = {PurePosixPath(one).suffix.lower() for one in cells}
+    try:
+        return bool(endings & _ENDINGS) or (path.parent / cells[0]).is_file()
+    except OSError:  # a text longer than any name
+        return False
 
 
 def is_images(path: Path) -> bool:
@@ -356,13 +420,15 @@ def _reader(path: Path) -> Callable[[], bytes]:
 
 
 def _of_list(
-    path: Path, *, label: str | None, patient_id: str | None, hospital: str | None, is_public: bool
+    path: Path,
+    text: CsvTable,
+    *,
+    label: str,
+    patient_id: str | None,
+    hospital: str | None,
+    is_public: bool,
 ) -> ImageFiles:
-    text = read_csv(path)
-    if label is None:
-        raise InvalidDataError(f"{path.name} lists images: --label must name its column of classes")
-    names = text.known_cells(PATHS)
-    _require_once(text, names)
+    names = _paths_in(text)
     folder = path.parent
 
     def column(name: str | None) -> tuple[str, ...] | None:
@@ -383,18 +449,27 @@ def _of_list(
         labels=labels,
         patients=sorted_cells(column(patient_id)),
         hospitals=sorted_cells(column(hospital)),
+        notes=text.notes,
         is_public=is_public,
     )
 
 
-def _require_once(text: CsvTable, names: tuple[str, ...]) -> None:
-    seen: set[str] = set()
-    for line, name in zip(text.lines, names, strict=True):
-        if name in seen:
+def _paths_in(text: CsvTable) -> tuple[str, ...]:
+    """Return each image's path below the list's folder, in its one form."""
+    seen: dict[str, None] = {}
+    for line, cell in zip(text.lines, text.known_cells(PATHS), strict=True):
+        path = PurePosixPath(cell)
+        if path.is_absolute() or ".." in path.parts or not path.parts:
+            raise InvalidDataError(
+                f"{text.file_name} must name images in its folder and in those below, without ..",
+                f"another path in line {line}",
+            )
+        if str(path) in seen:
             raise InvalidDataError(
                 f"{text.file_name} must list every image once", f"one again in line {line}"
             )
-        seen.add(name)
+        seen[str(path)] = None
+    return tuple(seen)
 
 
 # Archives -----------------------------------------------------------------------------------------
@@ -439,6 +514,10 @@ def _in_zip(path: Path) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for entry in listed:
         parts = PurePosixPath(entry.filename).parts
+        if ".." in parts or "/" in parts:
+            raise UnreadableFileError(
+                f"paths in {path.name} must be below it, without ..", "another path"
+            )
         if any(_is_left_behind(one) for one in parts):
             continue
         if PurePosixPath(entry.filename).suffix.lower() not in _ENDINGS:
@@ -495,7 +574,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
         EOFError,
         AttributeError,
         LookupError,
+        MemoryError,
+        OverflowError,
         BadZipFile,
+        zlib.error,
     ) as error:
         raise UnreadableFileError(
             f"{path.name} must be a readable .npz file of arrays", type(error).__name__

@@ -26,8 +26,9 @@ from pate_fed.data.image_files import (
     reading_of,
 )
 from pate_fed.data.image_pixels import MOST_SIDE, WHOLE_WINDOW, ImageReading
+from pate_fed.data.reading import USUAL, Reading
 from pate_fed.data.stored_preprocessing import ImagePreprocessing
-from pate_fed.data.tables import split_by_unit
+from pate_fed.data.tables import refuse_spellings, split_by_unit
 from pate_fed.errors import InvalidDataError, RareClassError, UnreadableFileError
 
 _POOL_SHARE = 0.9
@@ -140,6 +141,7 @@ def load_image_files(
     label: str | None = None,
     patient_id: str | None = None,
     hospital: str | None = None,
+    how: Reading = USUAL,
 ) -> Dataset:
     """Load the images of `images_of`; split 60/25/15, with all of a patient in one part.
 
@@ -149,9 +151,12 @@ def load_image_files(
         UnreadableFileError: nothing there, fewer than two classes, or a file that is no image.
         RareClassError: a class with fewer patients than parts.
     """
-    found = images_of(path, label=label, patient_id=patient_id, hospital=hospital, is_public=True)
+    found = images_of(
+        path, label=label, patient_id=patient_id, hospital=hospital, reading=how, is_public=True
+    )
     if path.is_dir():
         _require_classes(path, found)
+    refuse_spellings(f"the classes of {path.name}", set(found.labels))
     names = sorted_names(set(found.labels))
     if not 2 <= len(names) <= MOST_CLASSES:
         raise InvalidDataError(f"{path.name} must hold 2 to {MOST_CLASSES} classes", len(names))

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from pate_fed.cells import plain
 from pate_fed.data.csv_file import (
-    MAX_CELLS,
     MAX_FILE_BYTES,
     CsvTable,
     plain_name,
     require_names,
+    require_size,
 )
 from pate_fed.errors import MissingExtraError, UnreadableFileError
 from pate_fed.regular_files import open_regular
@@ -43,8 +43,7 @@ def read_parquet(path: Path) -> CsvTable:
     try:
         with open_regular(path, most_bytes=MAX_FILE_BYTES) as raw, parquet.ParquetFile(raw) as file:
             schema, facts = file.schema_arrow, file.metadata
-            if facts.num_rows * facts.num_columns > MAX_CELLS:
-                raise UnreadableFileError(f"{path.name} must have at most {MAX_CELLS} cells")
+            require_size(path.name, rows=facts.num_rows, columns=facts.num_columns)
             size = sum(facts.row_group(one).total_byte_size for one in range(facts.num_row_groups))
             if size > MAX_FILE_BYTES:
                 raise UnreadableFileError(f"{path.name} must hold at most {MAX_FILE_BYTES} bytes")

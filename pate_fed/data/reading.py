@@ -9,7 +9,7 @@ from typing import Final
 
 from pate_fed.cells import folded, is_missing, parse_number, plain
 from pate_fed.data.cell_forms import FLOOR, counted, typed, with_points
-from pate_fed.data.csv_file import MAX_CELLS, CsvTable, read_csv, require_names
+from pate_fed.data.csv_file import CsvTable, read_csv, require_names, require_size
 from pate_fed.data.parquet_file import is_parquet, read_parquet
 from pate_fed.errors import (
     InvalidCellError,
@@ -185,8 +185,7 @@ def _joined(name: str, texts: Sequence[CsvTable]) -> CsvTable:
                 f"{one.file_name} must have the columns of {first.file_name}, of the same table",
                 f"column {name!r} in one of them alone",
             )
-    if sum(len(one.lines) for one in texts) * len(first.header) > MAX_CELLS:
-        raise UnreadableFileError(f"{name} must have at most {MAX_CELLS} cells")
+    require_size(name, rows=sum(len(one.lines) for one in texts), columns=len(first.header))
     lines, last = list[int](), 0
     for one in texts:
         lines += [last + line for line in one.lines]

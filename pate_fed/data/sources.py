@@ -16,6 +16,7 @@ from pate_fed.data.images import load_idx_images, load_image_files, load_npz_ima
 from pate_fed.data.known_tables import KNOWN_TABLES, read_known_table
 from pate_fed.data.reading import Reading, read_records, read_table
 from pate_fed.data.table_features import fit_table_encoder
+from pate_fed.data.table_review import review
 from pate_fed.data.tables import Roles, find_roles, table_dataset
 from pate_fed.errors import InvalidParameterError
 
@@ -113,7 +114,7 @@ def load_dataset(source: DataSource, *, rng: np.random.Generator) -> Dataset:
         case DataSource(name="breast-cancer"):
             return load_bundled_breast_cancer(rng=rng)
         case DataSource(name="images", data_dir=Path() as folder):
-            return load_image_files(folder, rng=rng)
+            return load_image_files(folder, rng=rng, how=source.reading)
         case DataSource(name="images", data_file=Path() as file):
             if source.lists_images:
                 return _load_listed_images(source, file, rng)
@@ -137,6 +138,7 @@ def _load_listed_images(source: DataSource, file: Path, rng: np.random.Generator
         label=source.label_column,
         patient_id=source.patient_column,
         hospital=source.hospital_column,
+        how=source.reading,
     )
 
 
@@ -168,7 +170,13 @@ def _load_table(source: DataSource, rng: np.random.Generator) -> Dataset:
         labels=roles.labels,
         apart=(*roles.named, *roles.ignored),
     )
-    table = replace(find_roles(text, roles), lines=text.lines, notes=(*text.asked, *text.notes))
+    found = review(
+        text,
+        labels=roles.labels,
+        patient=roles.patient,
+        apart=(*roles.named, *roles.ignored),
+    )
+    table = replace(find_roles(text, roles), lines=text.lines, notes=found.sentences)
     return table_dataset(source.data_file.name, table, rng=rng)
 
 

@@ -177,7 +177,7 @@ def fit_column(
     """Learn how to encode a column, or say why it is left out; see `fit_table_encoder`."""
     known = pool[~column.missing()[pool]]
     if not len(known):
-        return "empty in the public pool"
+        return "empty"
     if column.texts is None or np.isfinite(column.numbers[known]).all():
         return _fit_numbers(position, column, pool, known)
     return _fit_categories(position, column, known)
@@ -193,7 +193,7 @@ def _fit_numbers(
     mean = math.fsum(filled) / len(filled)
     deviation = math.sqrt(math.fsum((one - mean) ** 2 for one in filled) / len(filled))
     if deviation <= 1e-12 * max(1.0, abs(median)):
-        return "one value in the public pool"
+        return "one value"
     if _is_row_id(column.name, values):
         return "an id: another number in each row"
     return NumberEncoder(position, median, mean, deviation, column.unit)
@@ -212,7 +212,7 @@ def _fit_categories(
     for text, count in Counter(column.texts[row] for row in known).items():
         spellings.setdefault(folded(text), Counter())[text] = count
     if len(spellings) == 1:
-        return "one value in the public pool"
+        return "one value"
     if len(spellings) > max(2.0, _ID_LIKE_SHARE * len(known)):
         return f"an id or free text: {len(spellings)} different texts in {len(known)} rows"
     counts = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pate_fed.cells import folded, is_code, is_missing, parse_number, plain
-from pate_fed.data.cell_forms import MOSTLY
+from pate_fed.cells import folded, parse_number, plain
 from pate_fed.data.column_review import copies_of_label, uses_of
 from pate_fed.data.columns import (
     MOST_CLASSES,
@@ -38,11 +36,9 @@ FEWEST_UNITS = 20
 FEWEST_OF_A_CLASS = 3
 """Fewest records of a class: one each for hospitals, pool and test."""
 
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 _PRIVATE_SHARE = 0.60
 _PRIVATE_AND_POOL_SHARE = 0.85
 _POOL_OF_PUBLIC = 0.6
-_MOST_COPIES = 0.02
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -192,11 +188,9 @@ def table_dataset(
         )
     notes = (
         *table.notes,
-        *_column_notes(table.columns),
         *_hospital_notes(table.hospitals, private.hospitals),
         *_empty_at_hospitals(table, encoder),
         *_copies_of_labels(table, encoder, parts[1]),
-        *_patients_twice(table),
         *copies,
     )
     read = tuple(table.columns[one.position].name for one in encoder.encoders)
@@ -251,29 +245,6 @@ def _published_split(
     return rng.permutation(np.flatnonzero(~is_public)), public[:cut], public[cut:]
 
 
-def _column_notes(columns: tuple[Column, ...]) -> Iterator[str]:
-    """Note columns that look like numbers and are read as text."""
-    for column in columns:
-        known = {cell for cell in set(column.texts or ()) if not is_missing(cell)}
-        filled = int((~column.missing()).sum())
-        numbers = int(np.isfinite(column.numbers).sum())
-        # Where nearly all are numbers, the reader of the file said more.
-        if (
-            known
-            and filled / 2 < numbers < min(filled, MOSTLY * filled)
-            and not any(map(is_code, known))
-        ):
-            yield (
-                f"Column {column.name!r}: {numbers} of {filled} cells are numbers, "
-                f"{filled - numbers} are not."
-            )
-        elif known and all(_DECIMAL_COMMA.fullmatch(cell) for cell in known):
-            yield (
-                f"Column {column.name!r} is read as text: are these decimal commas? Then give "
-                "--decimal ,"
-            )
-
-
 def _hospital_notes(
     hospitals: tuple[str, ...] | None, private: tuple[str, ...] | None
 ) -> Iterator[str]:
@@ -309,25 +280,6 @@ def _empty_at_hospitals(table: Table, encoder: TableEncoder) -> Iterator[str]:
                 f"Column {column.name!r} has no value at {', '.join(sorted(without))}: what is "
                 "missing there counts as the pool's median, or as no category."
             )
-
-
-def _patients_twice(table: Table) -> Iterator[str]:
-    """Note rows that equal a row of another patient: the same patient under two ids, perhaps."""
-    seen: dict[tuple[object, ...], str] = {}
-    columns = [
-        column.numbers.tolist() if column.texts is None else column.texts
-        for column in table.columns
-    ]
-    rows = zip(table.labels.tolist(), *columns, strict=True)
-    twice = sum(
-        seen.setdefault(row, unit) != unit for row, unit in zip(rows, table.unit_ids, strict=True)
-    )
-    # Where many rows coincide, as in a table of yes and no, that says nothing about ids.
-    if 0 < twice <= _MOST_COPIES * len(table.labels):
-        yield (
-            f"{twice} rows equal a row of another patient in every column: is a patient entered "
-            "under two ids? Then two teachers may learn of one patient."
-        )
 
 
 def split_by_unit(

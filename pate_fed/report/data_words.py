@@ -48,7 +48,7 @@ def data_lines(data: Data) -> Iterator[str]:
             yield f"Columns used as {words}: {', '.join(names)}."
     left = [f"{one.name} ({one.why})" for one in data.columns if one.use == "left out"]
     if left:
-        yield f"Columns left out: {', '.join(left)}."
+        yield f"Columns left out, by the public pool: {', '.join(left)}."
 
 
 def _named(column: UsedColumn) -> str:

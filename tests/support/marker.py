@@ -440,6 +440,17 @@ def rows_in_memory(pid: int, rows: Rows) -> list[str]:
     return list(found.values())
 
 
+def secrets_in_memory(pid: int, secrets: Mapping[str, Iterable[bytes]]) -> list[str]:
+    """Name every secret of which a form is in another process's heap; see `rows_in_memory`."""
+    found: set[str] = set()
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for _, piece in _pieces_of(pid, memory):
+            found |= {
+                name for name, forms in secrets.items() if any(form in piece for form in forms)
+            }
+    return sorted(found)
+
+
 def _places_of(piece: bytes, whole: bytes) -> Iterator[int]:
     """Yield the places of a form; a search is quick for one that does not end in zeros."""
     sought = whole.rstrip(b"\0")

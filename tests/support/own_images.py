@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+from pydicom.encaps import encapsulate
+from pydicom.uid import UID, ExplicitVRLittleEndian, generate_uid
 
 SIDE = 16
 LABEL, CLASSES = "disk", ("dark", "bright")
@@ -55,6 +56,7 @@ def dicom_file(
     inverted: bool = False,
     window: bool = True,
     texts: Mapping[str, str] | None = None,
+    syntax: str = ExplicitVRLittleEndian,
     **changed: Any,
 ) -> bytes:
     """A file of 12 stored bits that are shown as these pixels, with texts in its header.
@@ -64,7 +66,7 @@ def dicom_file(
     shown = 255 - pixels if inverted else pixels
     file = Dataset()
     file.file_meta = FileMetaDataset()
-    file.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    file.file_meta.TransferSyntaxUID = UID(syntax)
     file.file_meta.MediaStorageSOPClassUID = _X_RAY
     file.file_meta.MediaStorageSOPInstanceUID = generate_uid()
     file.SOPClassUID, file.SOPInstanceUID = _X_RAY, file.file_meta.MediaStorageSOPInstanceUID
@@ -77,9 +79,10 @@ def dicom_file(
     if window:  # numbers of 8 * shade - 1000, from black at -1000 to white at 1040
         file.WindowCenter, file.WindowWidth = 20, 2040
         file.VOILUTFunction = "LINEAR_EXACT"
+    pixels_bytes = (shown.astype("<u2") * 4).tobytes()
+    file.PixelData = pixels_bytes if syntax == ExplicitVRLittleEndian else encapsulate([b"no code"])
     for name, text in {**(texts or {}), **changed}.items():
         setattr(file, name, text)
-    file.PixelData = (shown.astype("<u2") * 4).tobytes()
     made = io.BytesIO()
     file.save_as(made, enforce_file_format=True)
     return made.getvalue()

@@ -579,6 +579,61 @@ class TestUploads:
         assert fits.status_code == 200, fits.text
         assert fresh.queue.all() == []
 
+    def test_a_file_is_shown_with_the_use_of_each_column_and_the_classes_of_its_label(
+        self, fresh: Coordinator
+    ) -> None:
+        rows = "\n".join(f"{row},x{row},{'mf'[row % 2]}" for row in range(40))
+        table = f"age,id,{HOSTILE}\n{rows}\n".encode()
+        client = browser(fresh, Role.OPERATOR)
+        client.headers["HX-Request"] = "true"
+        shown = self.sent(client, table, path="/new-run/rows", label="", classes="").text
+        uses = re.findall(r'<li><span class="tag \w+">([a-z ]+)</span> ([^<\s]+)', shown)
+        escaped = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
+        assert uses == [("number", "age"), ("left out", "id"), ("category", escaped)]
+        assert HOSTILE not in shown
+        picked = self.sent(client, table, path="/new-run/rows", label=HOSTILE).text
+        assert re.findall(r'name="(class-\d+)" value="(\w)" checked', picked) == [
+            ("class-0", "f"),
+            ("class-1", "m"),
+        ]
+        unknown = self.sent(client, table, path="/new-run/rows", label="sick").text
+        assert 'name="classes"' in unknown
+        client.headers["HX-Trigger-Name"] = "label"
+        typed = self.sent(client, table, path="/new-run/rows", label="sick")
+        assert (typed.status_code, typed.text) == (204, "")
+        assert fresh.queue.all() == []
+        assert list(fresh.home.path("pools").iterdir()) == []
+
+    def test_budgets_are_compared_and_those_that_do_not_fit_say_so(
+        self, fresh: Coordinator
+    ) -> None:
+        add_hospitals(fresh, "North", "South", "West")
+        table = ("age,weight\n" + "\n".join(f"{row},{row % 7}" for row in range(40))).encode()
+        client = browser(fresh, Role.OPERATOR)
+        client.headers["HX-Request"] = "true"
+        wanted = {"ask": "4", "sigma2": "9", "vote_threshold": "15", "epsilon": ""}
+        shown = self.sent(client, table, path="/new-run/budgets", **wanted).text
+        assert re.findall(r'data-epsilon="(\d+)"', shown) == ["1", "2", "3", "5", "8"]
+        few = self.sent(client, table, path="/new-run/budgets", **{**wanted, "ask": "40"}).text
+        assert few.count("PF-131") > shown.count("PF-131")
+        assert fresh.queue.all() == []
+
+    def test_each_hospital_is_in_a_run_or_not_with_the_reason(self, fresh: Coordinator) -> None:
+        add_hospitals(fresh, "North", "South")
+        add_hospitals(fresh, "Empty", votes=0)
+        add_hospitals(fresh, "East", state="requested")
+        add_hospitals(fresh, "Rest", state="suspended")
+        add_hospitals(fresh, "Gone", state="revoked")
+        shown = browser(fresh, Role.OPERATOR).get("/new-run").text
+        found = re.findall(
+            r'scope="row">(\w+)</th><td[^>]*><span class="tag (\w+)">',
+            shown,
+        )
+        assert found == [
+            *(("Empty", "bad"), ("North", "good"), ("South", "good")),
+            *(("East", "none"), ("Rest", "none")),
+        ]
+
     def test_a_run_is_queued_only_with_the_cost_that_was_seen(self, fresh: Coordinator) -> None:
         add_hospitals(fresh, "North", "South", "West")
         rows = "\n".join(f"{row},{row % 7}" for row in range(40))
@@ -899,3 +954,22 @@ def test_it_is_served_over_tls_with_the_coordinators_certificate_unless_on_loopb
     started[0].should_exit = True
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_runs_are_searched_by_name_and_their_epsilon_is_drawn_below_the_budget(
+    fresh: Coordinator,
+) -> None:
+    add_hospitals(fresh, "North")
+    add_runs(fresh, "lung-1", "lung-2", "heart_1", "heartx1", hospitals=("North",))
+    fresh.budget.change(20.0, reason="")
+    client = browser(fresh, Role.AUDITOR)
+
+    def named(name: str) -> list[str]:
+        return re.findall(r'row"><a href="/runs/([^"]+)', client.get(f"/runs?name={name}").text)
+
+    assert named("lung") == ["lung-2", "lung-1"]
+    assert named("heart_") == ["heart_1"]
+    assert named("%25") == []
+    drawn = step_plot([(1, 1.0), (2, 2.0)], last="2", bound=4.0)
+    assert drawn["bound"] == pytest.approx(220 * (1 - 1 / 1.1), abs=0.05)
+    assert client.get("/privacy").text.count('class="bound"') == 1

@@ -73,7 +73,7 @@ def test_what_is_no_choice_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_has_the_range_of_its_setting(name: str) -> None:
-    shown, allowed = named(name).input, RANGES[DEPLOYED_OPTIONS[name].place[1]]
+    shown, allowed = named(name).input({}), RANGES[DEPLOYED_OPTIONS[name].place[1]]
     if name == "delta":  # as text: browsers show such numbers badly
         assert shown["type"] == "text"
         return

@@ -11,6 +11,7 @@ import pytest
 
 from coordinator.console.access import ACCESS
 from coordinator.people.people import Role
+from coordinator.runs.request import RunRequest
 from protocols.fingerprint_words import words_of
 from protocols.identity import SigningIdentity
 from tests.support.chromium import barriers, chromium, complaints, faults_in, overflow
@@ -157,4 +158,41 @@ def test_a_person_comes_from_the_setup_code_to_the_next_step_without_a_terminal(
         [east] = coordinator.enrollment.parties()
         assert east.state == "member"
         assert not faults, "\n".join(faults)
+        context.close()
+
+
+def test_an_operator_asks_for_a_run_in_four_steps(browser: Browser, tmp_path: Path) -> None:
+    table = tmp_path / "public.csv"
+    rows = "\n".join(f"{row},{row % 7},{('ill', 'well')[row % 2]}" for row in range(40))
+    table.write_text(f"age,weight,outcome\n{rows}\n", "utf-8")
+    with opened(tmp_path / "federation") as coordinator, served(coordinator) as address:
+        add_hospitals(coordinator, "North", "South", "West")
+        add_hospitals(coordinator, "East", state="suspended")
+        coordinator.people.add("Anna", Role.OPERATOR)
+        context = browser.new_context()
+        token = coordinator.sessions.open("Anna")
+        context.add_cookies([{"name": "pate-fed-session", "value": token, "url": address}])
+        page, faults = context.new_page(), list[str]()
+        said = complaints(page)
+        page.goto(f"{address}/new-run")
+        page.set_input_files("[name=file]", table)
+        page.locator("#seen").wait_for()
+        assert page.locator(".columns li").count() == 3
+        page.fill("[name=label]", "outcome")
+        page.locator("[name=label]").blur()
+        page.locator("[name=class-1]").wait_for()
+        faults += faults_in(page)
+        page.click("text=Compare budgets")
+        page.click("[data-epsilon='3']")
+        assert page.input_value("[name=epsilon]") == "3"
+        page.fill("[name=name]", "first")
+        page.click("text=Show the cost")
+        page.locator("#cost").wait_for()
+        faults += faults_in(page)
+        page.click("text=Ask the hospitals")
+        page.wait_for_url("**/runs/first")
+        request = RunRequest.from_json(coordinator.queue.request("first"))
+        assert (request.label, request.class_names) == ("outcome", ("ill", "well"))
+        assert [one.name for one in request.parties] == ["North", "South", "West"]
+        assert (faults, said) == ([], [])
         context.close()

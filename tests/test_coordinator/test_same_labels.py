@@ -154,6 +154,7 @@ class Operator:
         page = self.page
         page.goto("/new-run")
         page.locator("[name=file]").set_input_files(queries)
+        page.locator("#seen").wait_for()
         page.get_by_text("Noise, threshold and secure sum").click()
         page.locator("[name=unit]").select_option("record")
         page.locator("[name=mechanism]").select_option("threshold")

@@ -287,6 +287,13 @@ class TestJoin:
         assert (ended.code, error_code(ended)) == (4, "PF-341")
         assert not newcomer.site.exists()
 
+    def test_nobody_telephones_about_an_invitation_that_ended(self, newcomer: Newcomer) -> None:
+        """It is refused before any words are asked for or compared."""
+        path = newcomer.invitation(expires_at=int(time.time()) - 86400)
+        for words in ((), ("--compared", "other words")):
+            refused = newcomer.run("join", path, "--site", newcomer.site, *words)
+            assert (refused.code, error_code(refused)) == (4, "PF-341")
+
     @pytest.mark.parametrize(
         "content",
         [

@@ -16,15 +16,18 @@ import pytest
 from PIL import Image
 from sklearn.linear_model import LogisticRegression
 
+from party.doctor import FAIL, OK
+from party.doctor.records import check_data, check_teacher
 from party.errors import DataChangedError, DataError
 from party.site.evaluations import held_out_records, ready_evaluation
-from party.site.own_table import add, read_registered
+from party.site.own_table import add, read_registered, require_unchanged
 from party.site.site import Site
 from party.site.task_review import review_task
 from party.site.tasks import fetch_task, party_task
 from party.site.training import load_teachers, ready_teachers, teachers_digest
 from pate_fed.data.flat_columns import flat_images
 from pate_fed.data.new_task import make_task
+from pate_fed.data.reading import Reading
 from pate_fed.data.task import LearningTask
 from pate_fed.errors import (
     InvalidCellError,
@@ -38,7 +41,8 @@ from pate_fed.public_images import SHEET_CELL, SHEET_COLUMNS
 from pate_fed.students import Lesson, train_student
 from pate_fed.students.arrays import as_arrays
 from tests.support.hospital_services import make_hospitals
-from tests.support.hospital_site import make_site, public_task
+from tests.support.hospital_site import LABEL as TABLE_LABEL
+from tests.support.hospital_site import PATIENT, make_site, public_task, write_own_table
 from tests.support.own_images import (
     CLASSES,
     LABEL,
@@ -47,6 +51,8 @@ from tests.support.own_images import (
     write_public_images,
 )
 from tests.support.page_hospital import asked
+from tests.test_party.test_doctor import well
+from tests.test_party.test_erasure import remove
 from tests.test_party.test_evaluations import evaluation_of
 from tests.test_party.test_page import Browser, browser_of
 from tests.test_party.test_tasks import Door
@@ -91,6 +97,18 @@ class TestRegistering:
         _, summary = add(make_site(tmp_path / "site"), own, label=LABEL, patient_id=None)
         assert dict(summary.classes)["rare"] is None
 
+    def test_classes_get_the_tasks_names(self, tmp_path: Path, task: LearningTask) -> None:
+        own = write_class_folders(tmp_path / "own")
+        (own / "dark").rename(own / "dunkel")
+        how = Reading(renamed=("dunkel=dark",))
+        site, summary = add(
+            make_site(tmp_path / "site"), own, label=LABEL, patient_id=None, reading=how
+        )
+        assert dict(summary.classes) == {"bright": 20, "dark": 20}
+        site = Site.open(site.folder)
+        require_unchanged(site)
+        assert review_task(site, task).faults == ()
+
     def test_a_broken_image_is_found_at_once(self, tmp_path: Path) -> None:
         own = write_class_folders(tmp_path / "own")
         (own / "dark" / "p000" / "0.png").write_bytes(b"\x89PNG and no more")
@@ -107,6 +125,64 @@ class TestRegistering:
         own = write_class_folders(tmp_path / "own")
         with pytest.raises(InvalidParameterError):
             add(make_site(tmp_path / "site"), own, label=LABEL, patient_id="person")
+
+
+class TestBesideATable:
+    """A hospital has a table and images; a task asks for one of them by its name."""
+
+    @pytest.mark.parametrize("images_are_named", [False, True])
+    def test_each_task_finds_its_records(
+        self, tmp_path: Path, task: LearningTask, *, images_are_named: bool
+    ) -> None:
+        own = write_class_folders(tmp_path / "own")
+        table = write_own_table(tmp_path / "own.csv")
+        names = {"image": "scans", "table": ""} if images_are_named else {"image": "", "table": "t"}
+        site = make_site(tmp_path / "site")
+        site, _ = add(site.using(names["image"]), own, label=LABEL, patient_id=None)
+        site = Site.open(site.folder)
+        add(site.using(names["table"]), table, label=TABLE_LABEL, patient_id=PATIENT)
+        site = Site.open(site.folder)
+        of_table = public_task(tmp_path)
+        asked = {
+            "image": LearningTask(replace(task.schema, data_set=names["image"]), task.rows),
+            "table": LearningTask(replace(of_table.schema, data_set=names["table"]), of_table.rows),
+        }
+        for kind, one in asked.items():
+            assert review_task(site, one).faults == ()
+            ready_teachers(site, one, random_bytes=secrets.token_bytes)
+            votes = load_teachers(site, one).vote(one.pool.views)
+            assert votes.shape[1] == len(one.rows)
+            other = names["table" if kind == "image" else "image"]
+            crossed = LearningTask(replace(one.schema, data_set=other), one.rows)
+            assert any(
+                isinstance(found, InvalidDataError) for found in review_task(site, crossed).faults
+            )
+
+    def test_a_patient_leaves_the_images_and_the_table_stays(
+        self, tmp_path: Path, task: LearningTask
+    ) -> None:
+        table = write_own_table(tmp_path / "own.csv")
+        own = write_class_folders(tmp_path / "own")
+        site, _ = add(make_site(tmp_path / "site"), table, label=TABLE_LABEL, patient_id=PATIENT)
+        site, _ = add(site.using("scans"), own, label=LABEL, patient_id=None)
+        before = table.read_bytes()
+        left = remove(site, "p007")
+        assert left.data.rows == 78
+        require_unchanged(left)
+        assert table.read_bytes() == before
+        require_unchanged(Site.open(site.folder))
+
+
+class TestDoctor:
+    def test_images_are_spoken_of_and_a_teacher_learns_from_them(self, site: Site) -> None:
+        checks = [check_data(site, well()), check_teacher(site, well())]
+        assert [one.state for one in checks] == [OK, OK]
+        assert all("images" in one.said for one in checks)
+        assert not any("table" in one.said or "rows" in one.said for one in checks)
+
+    def test_an_image_that_changed_fails(self, site: Site) -> None:
+        Path(site.data.file, "dark", "p000", "0.png").unlink()
+        assert check_data(site, well()).state == FAIL
 
 
 class TestATask:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,6 +24,7 @@ from party.service import PartyService
 from party.site.own_table import add
 from party.site.people_decisions import Approval, ApprovalState, Subject
 from party.site.site import SETTINGS_FILE, Site
+from party.site.status_file import write_status
 from party.site.tasks import fetch_task
 from party.site.training import ready_teachers
 from party.storage.site_audit_log import SiteAct
@@ -37,7 +40,7 @@ from tests.support.hospital_services import (
     make_hospitals,
     records_of,
 )
-from tests.support.hospital_site import LABEL, PATIENT, write_own_table
+from tests.support.hospital_site import LABEL, PATIENT, with_membership, write_own_table
 from tests.support.page_hospital import HOSTILE, asked, asks_about_each_run
 from tests.test_party.test_cli import PateParty, error_code, pate_party
 from tests.test_party.test_page import Browser, browser_of
@@ -249,6 +252,17 @@ class TestFit:
         assert fault["code"] == "PF-346"
         shutil.rmtree(folder)
         assert listed(pate_party, site)[digest]["faults"] == []
+
+
+def test_status_says_what_to_mend_for_a_run_that_is_refused_for_its_tally(
+    pate_party: PateParty, site: Site
+) -> None:
+    for refusal, is_said in (("PF-329", True), ("PF-310", False)):
+        told = with_membership("running", time.time(), os.getpid(), last_refusal=refusal)
+        write_status(site.path("status.json"), told)
+        shown = pate_party("status", "--site", site.folder).out
+        assert refusal in shown
+        assert ("pate-party tally" in shown) is is_said
 
 
 class TestRejection:

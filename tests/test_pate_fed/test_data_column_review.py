@@ -96,14 +96,13 @@ def test_a_strong_but_honest_column_is_not_called_a_copy() -> None:
     assert [note for note in data.notes if "almost alone" in note] == []
 
 
-@pytest.mark.parametrize(("twins", "told"), [(0, False), (5, True), (40, False)])
-def test_a_patient_under_two_ids_is_asked_about(tmp_path: Path, twins: int, told: bool) -> None:
+@pytest.mark.parametrize(("twins", "told"), [(0, ""), (5, "fewer than 10"), (40, "")])
+def test_a_patient_under_two_ids_is_asked_about(tmp_path: Path, twins: int, told: str) -> None:
     """Many equal rows are a property of the table, not of its ids."""
     data = table(tmp_path / "visits.csv", twins=twins)
     notes = [note for note in data.notes if "two ids" in note]
-    assert bool(notes) is told
-    if told:
-        assert notes[0].startswith(f"{twins} ")
+    assert bool(notes) is bool(told)
+    assert told in "".join(notes)
 
 
 def test_the_lines_for_people_name_every_column_and_no_cell(tmp_path: Path) -> None:

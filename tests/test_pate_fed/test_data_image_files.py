@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,12 +14,17 @@ import numpy as np
 import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+from pydicom.uid import JPEG2000Lossless
 
+from party.site.own_table import examine
 from pate_fed.data import DataSource, load_dataset
 from pate_fed.data.image_files import images_of, lists_images, public_images, reading_of
 from pate_fed.data.image_pixels import ImageReading, look_at, read_image
+from pate_fed.data.reading import Reading
 from pate_fed.errors import (
+    InvalidCellError,
     InvalidDataError,
+    InvalidParameterError,
     MissingColumnError,
     PateFedError,
     RareClassError,
@@ -39,6 +46,13 @@ def saved(image: Image.Image, form: str, **how: object) -> bytes:
 
 def read(content: bytes, reading: ImageReading = READING) -> np.ndarray:
     return read_image(content, "one", reading)
+
+
+def claimed_png(width: int, height: int) -> bytes:
+    """A file of few bytes that says that it has these sides."""
+    content = saved(Image.fromarray(PIXELS), "PNG")
+    header = content[12:16] + struct.pack(">II", width, height) + content[24:29]
+    return content[:12] + header + struct.pack(">I", zlib.crc32(header)) + content[33:]
 
 
 def oriented(pixels: np.ndarray, orientation: int) -> bytes:
@@ -98,6 +112,28 @@ class TestForms:
             saved(image, "JPEG" if mode == "YCbCr" else "TIFF" if mode == "CMYK" else "PNG")
         )
         assert ((found[..., 0] > 120) == (PIXELS > 120)).mean() > 0.95
+
+    def test_a_palette_with_transparency_is_black_there(self) -> None:
+        image = Image.fromarray(np.where(PIXELS > 120, 1, 0).astype(np.uint8), "P")
+        image.putpalette([255, 255, 255, 100, 100, 100])
+        found = read(saved(image, "PNG", transparency=0))
+        assert np.array_equal(found[..., 0], np.where(PIXELS > 120, 100, 0))
+
+    def test_images_of_other_bits_and_sizes_in_one_set_share_one_reading(
+        self, tmp_path: Path
+    ) -> None:
+        for name, pixels in {
+            "a": PIXELS,
+            "b": PIXELS.astype(np.uint16) * 257,
+            "c": np.kron(PIXELS, np.ones((3, 2), np.uint8)),
+        }.items():
+            Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+        found = public_images(tmp_path)
+        reading = reading_of(look_at(one, "one") for one in (found.content(0), found.content(2)))
+        assert reading == ImageReading(64, 64, 1)  # 16 bits are nowhere in the pool: all of them
+        images = found.read(reading).astype(float)
+        assert np.abs(images[0] - images[1]).max() <= 1
+        assert np.abs(images[0] - images[2]).mean() < 12
 
     def test_color_of_a_public_image_is_kept_and_gray_is_made_of_it(self) -> None:
         color = np.dstack([PIXELS, PIXELS // 2, PIXELS // 3])
@@ -172,6 +208,16 @@ class TestRefusals:
             pytest.param(lambda: saved(Image.fromarray(PIXELS), "PNG")[:-40], id="cut off"),
             pytest.param(lambda: saved(Image.fromarray(PIXELS), "JPEG")[:200], id="cut JPEG"),
             pytest.param(lambda: b"%PDF-1.4 an export of a viewer", id="PDF"),
+            pytest.param(lambda: b'<svg xmlns="http://www.w3.org/2000/svg"/>', id="SVG"),
+            pytest.param(lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(64), id="HEIC"),
+            pytest.param(lambda: claimed_png(100_000, 100_000), id="a claim of 10 gigapixels"),
+            pytest.param(lambda: claimed_png(2**31 - 1, 2**31 - 1), id="the largest claim"),
+            pytest.param(
+                lambda: dicom_file(PIXELS, syntax=JPEG2000Lossless), id="DICOM without a decoder"
+            ),
+            pytest.param(
+                lambda: dicom_file(PIXELS, PixelData=bytes(10)), id="DICOM of too few pixels"
+            ),
             pytest.param(lambda: saved(Image.fromarray(PIXELS), "GIF"), id="GIF"),
             pytest.param(lambda: bytes(128) + b"DICM" + bytes(50), id="DICOM without an image"),
             pytest.param(
@@ -238,6 +284,51 @@ class TestFolders:
         with pytest.raises(UnreadableFileError, match="Ada"):
             images_of(folder, is_public=True).read(READING)
 
+    def test_two_patients_may_have_files_of_one_name(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=4, images=1)
+        assert len(set(images_of(folder).units)) == len(images_of(folder)) == 4
+
+    def test_one_image_of_two_classes_is_said(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=4)
+        assert images_of(folder).copies == ()
+        again = folder / "bright" / "p001" / "again.png"
+        again.write_bytes((folder / "dark" / "p000" / "0.png").read_bytes())
+        assert len(images_of(folder).copies) == 2
+        again.write_bytes((folder / "bright" / "p001" / "0.png").read_bytes())
+        assert len(images_of(folder).copies) == 1
+
+    def test_classes_get_other_names_and_no_other_option_is_taken(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=4)
+        found = images_of(folder, reading=Reading(renamed=("dark=normal",)))
+        assert set(found.labels) == {"normal", "bright"}
+        assert found.digest != images_of(folder).digest
+        with pytest.raises(MissingColumnError):
+            images_of(folder, reading=Reading(renamed=("gray=normal",)))
+        with pytest.raises(InvalidParameterError):
+            images_of(folder, reading=Reading(separator=";"))
+
+    def test_a_folder_called_like_a_missing_cell_is_no_class(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=4)
+        (folder / "dark").rename(folder / "NA")
+        with pytest.raises(InvalidCellError):
+            images_of(folder)
+
+    def test_classes_that_are_spelled_in_two_ways_are_refused(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=12)
+        (folder / "Dark").mkdir()
+        (folder / "dark" / "p000").rename(folder / "Dark" / "p000")
+        with pytest.raises(InvalidDataError):
+            load_dataset(DataSource("images", data_dir=folder), rng=np.random.default_rng(0))
+        with pytest.raises(InvalidDataError):
+            examine(folder, label="kind", patient_id=None, floor=2)
+
+    def test_a_file_that_is_too_large_is_refused_unread(self, tmp_path: Path) -> None:
+        folder = write_class_folders(tmp_path / "own", patients=4)
+        with (folder / "dark" / "p000" / "x.png").open("wb") as file:
+            file.truncate(2**30)  # it takes no room
+        with pytest.raises(UnreadableFileError):
+            images_of(folder).read(READING)
+
     def test_a_link_to_a_folder_is_refused(self, tmp_path: Path) -> None:
         folder = write_class_folders(tmp_path / "own", patients=4)
         (folder / "dark" / "again").symlink_to(folder)
@@ -281,6 +372,45 @@ class TestLists:
         found = images_of(path, label="kind", patient_id="person")
         assert (found.names, found.labels) == (("a.png", "b.png", "c.png"), ("1", "2", "1"))
         assert found.units == ("y", "x", "x")
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            pytest.param(["../b.png,1,x"], id="above"),
+            pytest.param(["deep/../../b.png,1,x"], id="above in the middle"),
+            pytest.param(["/etc/hostname,1,x"], id="absolute"),
+            pytest.param([".,1,x"], id="the folder"),
+            pytest.param(["a.png,1,x", "./a.png,2,x"], id="one file of two labels"),
+            pytest.param(["a.png,1,x", "b.png,,x"], id="no label"),
+            pytest.param(["a.png,1,x", "b.png,2,"], id="no patient"),
+            pytest.param(["a.png,1,x", ",2,y"], id="no path"),
+        ],
+    )
+    def test_a_row_that_names_no_image_of_the_folder_is_refused(
+        self, tmp_path: Path, rows: list[str]
+    ) -> None:
+        inner = tmp_path / "inner"
+        inner.mkdir()
+        Image.fromarray(PIXELS).save(tmp_path / "b.png")
+        path = self.listed(inner, ["c.png,1,x", *rows])
+        with pytest.raises(InvalidDataError) as refused:
+            images_of(path, label="kind", patient_id="person")
+        assert "hostname" not in str(refused.value)
+
+    def test_a_list_is_one_though_its_first_file_is_not_there(self, tmp_path: Path) -> None:
+        assert lists_images(self.listed(tmp_path, ["gone.png,1,x", "a.png,2,x"]))
+
+    def test_a_column_of_long_texts_called_path_is_no_list(self, tmp_path: Path) -> None:
+        rows = ["carcinoma " * 40 + ",1,x", "none,2,y"]
+        assert not lists_images(self.listed(tmp_path, rows))
+
+    def test_a_list_is_read_as_its_owner_says(self, tmp_path: Path) -> None:
+        path = self.listed(tmp_path, ["a.png;ja;x", "b.png;nein;y", "c.png;;z"], "path;kind;person")
+        how = Reading(separator=";", renamed=("ja=yes", "nein=no"), drops_unlabeled=True)
+        assert not lists_images(path)
+        assert lists_images(path, how)
+        found = images_of(path, label="kind", patient_id="person", reading=how)
+        assert (found.labels, found.units) == (("yes", "no"), ("x", "y"))
 
     def test_a_path_twice_and_a_missing_column_are_refused(self, tmp_path: Path) -> None:
         path = self.listed(tmp_path, ["a.png,1,x", "a.png,1,x"])
@@ -337,6 +467,39 @@ class TestPublicImages:
         with pytest.raises(UnreadableFileError):
             public_images(path).read(READING)
 
+    @pytest.mark.parametrize("name", ["../1.png", "/2.png", "a/../../3.png"])
+    def test_a_path_outside_a_zip_is_refused(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / "pool.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for one in ("1.png", name):
+                archive.writestr(one, saved(Image.fromarray(PIXELS), "PNG"))
+        with pytest.raises(UnreadableFileError):
+            public_images(path)
+
+    def test_a_broken_zip_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "pool.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("1.png", saved(Image.fromarray(PIXELS), "PNG"))
+        content = bytearray(path.read_bytes())
+        content[60:80] = bytes(20)
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFileError):
+            public_images(path).read(READING)
+
+    @pytest.mark.parametrize("rows", [10**6, 2**62], ids=["a terabyte", "more than numbers"])
+    def test_an_archive_that_claims_too_much_is_refused(self, tmp_path: Path, rows: int) -> None:
+        made = io.BytesIO()
+        np.save(made, np.zeros((1, 1000, 1000), np.uint8))
+        shape, wider = b"(1, 1000, 1000)", f"({rows}, 1000, 1000)".encode()
+        spare = b" " * (len(wider) - len(shape))
+        head = made.getvalue()[:128].replace(shape, wider).replace(spare + b"\n", b"\n")
+        path = tmp_path / "own.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", head + bytes(1000))
+        for read_it in (public_images, images_of):
+            with pytest.raises(UnreadableFileError):
+                read_it(path)
+
     @pytest.mark.parametrize(
         ("shapes", "size"),
         [
@@ -383,6 +546,39 @@ def test_shared_cases_are_read(case: str) -> None:
         sizes = {(one.height, one.width) for one in found.looks()}
         assert sizes == {(96, 64)}, "all upright"
     assert all(not name.rpartition("/")[2].startswith(".") for name in found.names)
+
+
+@pytest.mark.parametrize(
+    ("case", "images", "patients", "classes"),
+    [
+        pytest.param("exif", 12, 12, {"c0": 6, "c1": 6}, id="oriented"),
+        pytest.param("png16_level", 12, 12, {"c0": 6, "c1": 6}, id="16 bits"),
+        pytest.param("hidden", 6, 6, {"c0": 3, "c1": 3}, id="hidden files"),
+        pytest.param("nested", 12, 2, {"c0": 2, "c1": 2}, id="folders of patients"),
+        pytest.param("labels12.npz", 80, 80, {"1": 40, "2": 40}, id="an archive"),
+    ],
+)
+def test_shared_cases_are_read_at_a_hospital(
+    case: str, images: int, patients: int, classes: dict[str, int]
+) -> None:
+    path = real_data("data/cases") / "images" / case
+    found = examine(path, label="finding", patient_id=None, floor=2)
+    assert (found.rows, found.patients, dict(found.classes)) == (images, patients, classes)
+    assert (found.patients_by != "") is (case == "nested")
+
+
+def test_a_shared_case_without_pixels_is_refused_at_a_hospital() -> None:
+    path = real_data("data/cases") / "images" / "dicom"
+    with pytest.raises(UnreadableFileError):
+        examine(path, label="finding", patient_id=None, floor=2)
+
+
+@pytest.mark.parametrize("case", ["exif", "png16_level", "hidden"])
+def test_shared_cases_are_read_in_a_simulation(case: str) -> None:
+    folder = real_data("data/cases") / "images" / case
+    data = load_dataset(DataSource("images", data_dir=folder), rng=np.random.default_rng(0))
+    assert data.class_names == ("c0", "c1")
+    assert sum(map(len, data.parts)) == len(images_of(folder))
 
 
 def test_shared_cases_that_cannot_be_split_or_read_say_why() -> None:

@@ -250,6 +250,30 @@ class TestBombs:
                 file.write(b"1" * 2**20)  # one line without an end
         assert refused_within_bounds(path)
 
+    @pytest.mark.parametrize(
+        "row", [b"1,2\n", b"\n", b'"a\nb",2\n'], ids=["rows", "none", "quoted"]
+    )
+    def test_a_small_gzip_of_many_short_rows_is_refused_early(
+        self, tmp_path: Path, row: bytes
+    ) -> None:
+        path = tmp_path / "t.csv.gz"
+        path.write_bytes(gzip.compress(b"x,y\n" + row * (2**21 // len(row))))
+        assert "200 times" in table_error(path)
+
+    def test_more_rows_than_memory_is_kept_for_are_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pate_fed.data.csv_file.MAX_ROWS", 3)
+        path = write(tmp_path / "t.csv", "x", *"123")
+        assert len(read_table(path).lines) == 3
+        assert "3 rows" in table_error(write(path, "x", *"1234"))
+
+    def test_a_table_that_packs_well_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "t.csv.gz"
+        with gzip.open(path, "wt") as file:
+            file.write("x,y\n" + "0,1\n" * 100_000)
+        assert len(read_table(path).lines) == 100_000
+
     def test_a_small_parquet_of_much_text_is_refused_within_bounds(self, tmp_path: Path) -> None:
         pa = pytest.importorskip("pyarrow")
         parquet = pytest.importorskip("pyarrow.parquet")
@@ -270,6 +294,12 @@ class TestBombs:
         column = pa.array(["x"] * 40_000_000)
         parquet.write_table(pa.table({"x": column}), path)
         assert refused_within_bounds(path)
+
+
+def table_error(path: Path) -> str:
+    with pytest.raises(UnreadableFileError) as caught:
+        read_table(path)
+    return str(caught.value)
 
 
 def refused_within_bounds(path: Path) -> bool:

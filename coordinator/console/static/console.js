@@ -1,4 +1,4 @@
-// Three small things that a page does by itself; without this file every page still works.
+// Four small things that a page does by itself; without this file every page still works.
 "use strict";
 
 // A part of a page that follows a stream of events.
@@ -29,3 +29,14 @@ for (const form of document.querySelectorAll("form[data-quoted]")) {
     }
   });
 }
+
+// A budget of the table goes into the form.
+document.addEventListener("click", (event) => {
+  const chosen = event.target.closest("[data-epsilon]");
+  if (chosen) {
+    const field = chosen.form.elements.namedItem("epsilon");
+    field.value = chosen.dataset.epsilon;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    field.focus();
+  }
+});
