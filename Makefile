@@ -62,7 +62,7 @@ lock: $(VENV)/.installed-dev  ## renew the list of libraries with their hashes
 	$(BIN)/python -m benchmarks.lock
 
 docs: $(BIN)/mkdocs  ## build the documentation, with the reference of the Python API, into build/docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.installed-dev  ## run every benchmark; one JSON object of bars each
 	$(BIN)/python -m benchmarks.secure_sum --format json
