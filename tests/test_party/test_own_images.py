@@ -115,6 +115,19 @@ class TestRegistering:
         with pytest.raises(UnreadableFileError):
             add(make_site(tmp_path / "site"), own, label=LABEL, patient_id=None)
 
+    def test_only_the_owners_own_look_names_an_image(self, tmp_path: Path) -> None:
+        own = write_class_folders(tmp_path / "own")
+        listed = [f"{one.relative_to(own)},{one.parts[-3]}" for one in sorted(own.rglob("*.png"))]
+        table = own / "list.csv"
+        table.write_text("\n".join(("path,disk", *listed)))
+        site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=None)
+        (own / "dark" / "p002" / "1.png").unlink()
+        with pytest.raises(UnreadableFileError) as at_the_node:
+            read_registered(site)
+        assert "p002" not in str(at_the_node.value)
+        with pytest.raises(UnreadableFileError, match="dark/p002/1"):
+            add(site, table, label=LABEL, patient_id=None)
+
     def test_images_that_changed_are_refused(self, site: Site) -> None:
         one = Path(site.data.file, "dark", "p000", "0.png")
         Image.fromarray(picture(np.random.default_rng(0), 1)).save(one)
