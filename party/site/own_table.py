@@ -292,9 +292,7 @@ def _examined_images(
     path: Path, *, label: str, patient_id: str | None, floor: int, reading: Reading
 ) -> DatasetSummary:
     """Look at images as `examine` does at a table: every one is read once."""
-    found = _images_at(
-        path, label=label, patient_id=patient_id, reading=reading, shows_names=True
-    )
+    found = _images_at(path, label=label, patient_id=patient_id, reading=reading, shows_names=True)
     digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)
