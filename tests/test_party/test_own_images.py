@@ -43,6 +43,7 @@ from pate_fed.students.arrays import as_arrays
 from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import LABEL as TABLE_LABEL
 from tests.support.hospital_site import PATIENT, make_site, public_task, write_own_table
+from tests.support.loopback_home import ROOT
 from tests.support.own_images import (
     CLASSES,
     LABEL,
@@ -51,11 +52,14 @@ from tests.support.own_images import (
     write_public_images,
 )
 from tests.support.page_hospital import asked
+from tests.test_party.test_cli import PateParty, pate_party
 from tests.test_party.test_doctor import well
 from tests.test_party.test_erasure import remove
 from tests.test_party.test_evaluations import evaluation_of
 from tests.test_party.test_page import Browser, browser_of
 from tests.test_party.test_tasks import Door
+
+__all__ = ["pate_party"]
 
 
 @pytest.fixture
@@ -329,6 +333,22 @@ class TestTeaching:
         ready = party_task(task, load_teachers(site, task), teachers=teachers_digest(site, task))
         votes = ready.vote(task.pool.ask(tuple(range(60))))
         assert (votes == np.arange(60) % 2).mean() > 0.95
+
+    def test_code_beside_the_images_is_set_trained_and_found_by_the_doctor(
+        self, site: Site, task: LearningTask, pate_party: PateParty
+    ) -> None:
+        code = Path(site.data.file).parent / "lungs.py"
+        page = (ROOT / "docs" / "how-to" / "bring-your-images.md").read_text("utf-8")
+        code.write_text(page.partition("```python")[2].partition("```")[0])
+        pate_party("policy", "set", "teacher_model", "lungs:teacher", "--site", site.folder)
+        site = Site.open(site.folder)
+        assert site.settings.teacher_model.startswith("lungs:teacher@")
+        assert check_teacher(site, well()).state == OK
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
+        code.write_text(code.read_text() + "# changed\n")
+        assert check_teacher(site, well()).state == FAIL
+        with pytest.raises(InvalidParameterError):
+            load_teachers(site, task)
 
     def test_a_patient_has_one_teacher(self, site: Site, task: LearningTask) -> None:
         ready_teachers(site, task, random_bytes=secrets.token_bytes)
