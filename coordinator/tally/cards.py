@@ -61,12 +61,9 @@ class PinnedEnd:
         `others` are fingerprints whose words could be typed instead, by whose they are.
         """
         if not is_same(self.fingerprint, heard):
-            taken_for = whose_words(heard, others) or first_difference(self.fingerprint, heard)
-            raise TallySetupError(
-                f"the 12 words must be {self.whose}: ask again, and for a new file if they stay "
-                "different",
-                taken_for,
-            )
+            differs = f"{first_difference(self.fingerprint, heard)}: ask for a new file if it stays"
+            taken_for = whose_words(heard, others) or differs
+            raise TallySetupError(f"the 12 words must be {self.whose}", taken_for)
 
     def to_json(self) -> str:
         """Return it as the text of a file."""

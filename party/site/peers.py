@@ -92,11 +92,9 @@ def require_compared(heard: str, whose: str, known: Mapping[str, bytes]) -> None
     """
     digits = heard.replace(" ", "").replace(":", "").lower()
     if not (is_same(known[whose], heard) or digits == known[whose].hex()):
-        taken_for = whose_words(heard, known) or first_difference(known[whose], heard)
+        differs = f"{first_difference(known[whose], heard)}: ask again; if it stays, stop"
         raise WordsDifferError(
-            f"the 12 words must be {whose}: ask again, and stop if they stay different, as "
-            "somebody may stand between",
-            taken_for,
+            f"the 12 words must be {whose}", whose_words(heard, known) or differs
         )
 
 
