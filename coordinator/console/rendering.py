@@ -101,21 +101,27 @@ def give_cookie(
     )
 
 
-def step_plot(points: Sequence[tuple[float, float]], *, last: str) -> dict[str, object]:
+def step_plot(
+    points: Sequence[tuple[float, float]], *, last: str, bound: float | None = None
+) -> dict[str, object]:
     """Return a plot of a line, as an SVG path, that goes up in steps from 0.
 
-    `points` are places along the axis and values, in order; `last` names the last place.
+    `points` are places along the axis and values, in order; `last` names the last place. A bound
+    is a line of its own.
     """
     right = max(place for place, _ in points) or 1.0
-    most = max(value for _, value in points) or 1.0
+    most = max(*(value for _, value in points), bound or 0.0) or 1.0
+
+    def height(value: float) -> float:
+        return _HEIGHT * (1 - value / (1.1 * most))
+
     path = [f"M0 {_HEIGHT:.1f}"]
-    for place, value in points:
-        x, y = _WIDTH * place / right, _HEIGHT * (1 - value / (1.1 * most))
-        path.append(f"H{x:.1f}V{y:.1f}")
+    path += [f"H{_WIDTH * place / right:.1f}V{height(value):.1f}" for place, value in points]
     return {
         "line": "".join(path),
         "most": most,
         "last": last,
+        "bound": None if bound is None else round(height(bound), 1),
         "width": _WIDTH,
         "height": _HEIGHT,
     }

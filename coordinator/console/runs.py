@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from coordinator.console.access import Visit, finding, visit_of
 from coordinator.console.form_input import number_of, optional_text
 from coordinator.console.rendering import page, step_plot
 from coordinator.errors import ConsoleError
+from coordinator.federation.home import utc_now
 from coordinator.operator import Coordinator
 from coordinator.runs.queue import Run, RunState
 
@@ -32,7 +34,8 @@ def runs(request: Request) -> Response:
     coordinator = visit_of(request).coordinator
     state, before = request.query_params.get("state", ""), place_of(request.query_params)
     states = {one for one in RunState if one.value == state}
-    found = coordinator.queue.page(states=states, before=before, most=PAGE + 1)
+    name = request.query_params.get("name", "").strip()[:64]
+    found = coordinator.queue.page(states=states, name=name, before=before, most=PAGE + 1)
     return page(
         request,
         "runs",
@@ -40,6 +43,7 @@ def runs(request: Request) -> Response:
         older=found[PAGE - 1].number if len(found) > PAGE else None,
         counts=coordinator.queue.counts(),
         state=state if states else "",
+        name=name,
     )
 
 
@@ -91,17 +95,17 @@ def privacy(request: Request) -> Response:
     before, chosen = place_of(request.query_params), request.query_params.get("run", "")
     found = queue.page(before=before, most=PAGE + 1)
     shares = queue.shares()
-    totals = list(accumulate(terms[number].epsilon for number, share in shares.items() if share))
+    budget = coordinator.budget.epsilon()
     return page(
         request,
         "privacy",
         runs=[(run, terms[run.number], shares[run.number]) for run in found[:PAGE]],
         older=found[PAGE - 1].number if len(found) > PAGE else None,
         spent=coordinator.spending.by_hospital(),
-        budget=coordinator.budget.epsilon(),
+        budget=budget,
         most_used=max(coordinator.spending.committed().values(), default=0.0),
         proposal=coordinator.budget.proposal(),
-        plot=_plot(totals),
+        **_over_time(coordinator, budget=budget, now=utc_now()),
         of_run=_costs_of(coordinator, chosen) if chosen else None,
     )
 
@@ -183,7 +187,18 @@ def _costs_of(coordinator: Coordinator, name: str) -> dict[str, object]:
     return {"name": name, "privacy": record.privacy}
 
 
-def _plot(totals: list[float]) -> dict[str, object] | None:
-    """Return a plot of epsilons; None if nothing was charged."""
-    points = list(enumerate(totals, start=1))
-    return step_plot(points, last=str(len(totals))) if any(totals) else None
+def _over_time(coordinator: Coordinator, *, budget: float | None, now: datetime) -> dict[str, Any]:
+    """Return the epsilons of all runs added up, from the first that charged anything to now."""
+    moments, terms = coordinator.queue.moments(), coordinator.spending.terms()
+    charged = [number for number, share in coordinator.queue.shares().items() if share]
+    totals = list(accumulate(terms[number].epsilon for number in charged))
+    if not any(totals):
+        return {"plot": None}
+    first, total = moments[charged[0]], totals[-1]
+    points = [
+        ((moments[number] - first).total_seconds(), value)
+        for number, value in zip(charged, totals, strict=True)
+    ]
+    points.append(((now - first).total_seconds(), total))
+    plot = step_plot(points, last=f"{now:%Y-%m-%d}", bound=budget)
+    return {"plot": plot, "since": f"{first:%Y-%m-%d}", "total": total}

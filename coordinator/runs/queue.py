@@ -110,12 +110,22 @@ class RunQueue:
             return _runs(session, _SHOWN.order_by(RunRow.number))
 
     def page(
-        self, *, states: Collection[RunState] = (), before: int | None = None, most: int = 50
+        self,
+        *,
+        states: Collection[RunState] = (),
+        name: str = "",
+        before: int | None = None,
+        most: int = 50,
     ) -> list[Run]:
-        """Return some runs, newest first: in one of these states, or in any; of smaller numbers."""
+        """Return some runs, newest first: in one of these states, or in any; of smaller numbers.
+
+        `name` is a part of their names.
+        """
         found = _SHOWN.order_by(RunRow.number.desc()).limit(most)
         if states:
             found = found.where(RunRow.state.in_([one.value for one in states]))
+        if name:
+            found = found.where(RunRow.name.contains(name, autoescape=True))
         if before is not None:
             found = found.where(RunRow.number < before)
         with self._database.session() as session:
@@ -134,6 +144,12 @@ class RunQueue:
         with self._database.session() as session:
             rows = session.execute(found).all()
         return {row.number: _progress(row.progress).share for row in rows}
+
+    def moments(self) -> dict[int, datetime]:
+        """Return when each run was asked for, oldest first."""
+        found = select(RunRow.number, RunRow.created_at).order_by(RunRow.number)
+        with self._database.session() as session:
+            return {row.number: row.created_at for row in session.execute(found)}
 
     def open_numbers(self) -> set[int]:
         """Return the numbers of the runs that have not ended."""

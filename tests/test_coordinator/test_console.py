@@ -954,3 +954,22 @@ def test_it_is_served_over_tls_with_the_coordinators_certificate_unless_on_loopb
     started[0].should_exit = True
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_runs_are_searched_by_name_and_their_epsilon_is_drawn_below_the_budget(
+    fresh: Coordinator,
+) -> None:
+    add_hospitals(fresh, "North")
+    add_runs(fresh, "lung-1", "lung-2", "heart_1", "heartx1", hospitals=("North",))
+    fresh.budget.change(20.0, reason="")
+    client = browser(fresh, Role.AUDITOR)
+
+    def named(name: str) -> list[str]:
+        return re.findall(r'row"><a href="/runs/([^"]+)', client.get(f"/runs?name={name}").text)
+
+    assert named("lung") == ["lung-2", "lung-1"]
+    assert named("heart_") == ["heart_1"]
+    assert named("%25") == []
+    drawn = step_plot([(1, 1.0), (2, 2.0)], last="2", bound=4.0)
+    assert drawn["bound"] == pytest.approx(220 * (1 - 1 / 1.1), abs=0.05)
+    assert client.get("/privacy").text.count('class="bound"') == 1
