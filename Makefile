@@ -28,7 +28,7 @@ demo: $(VENV)/.installed  ## install and run a whole federation on bundled data
 	$(BIN)/pate-fed simulate --out $(DEMO_RUN)
 
 federation-demo: $(VENV)/.installed  ## coordinator and hospitals as processes over TLS on loopback
-	$(BIN)/python docs/examples/federation_demo --out $(FEDERATION_RUN)
+	$(BIN)/pate-fed demo --out $(FEDERATION_RUN)
 
 test: $(VENV)/.installed-dev  ## install and run the tests
 	$(BIN)/python -m pytest -n auto --dist worksteal --timeout 600 --timeout-method signal --durations 20 $(COVERAGE) -m "not slow and not exhaustive"

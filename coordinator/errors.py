@@ -311,6 +311,12 @@ class OpenedRowError(CoordinatorError):
     code = "PF-455"
 
 
+class DemoError(CoordinatorError):
+    """A step of the demonstration did not go as it must; says which, and what was printed."""
+
+    code = "PF-460"
+
+
 class InternalError(CoordinatorError):
     """A fault of this program; its text is not shown, because it could hold a secret."""
 

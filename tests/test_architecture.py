@@ -8,8 +8,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
 import pkgutil
 import re
+import subprocess
 import sys
 import tomllib
 import zipfile
@@ -420,14 +422,23 @@ class TestErrors:
         assert elsewhere <= {"coordinator.runs.labeling.messenger.SilenceError"}
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Names in the wheel that hatchling builds of this tree."""
+def built_wheel(folder: Path) -> Path:
+    """Let hatchling build the wheel of this tree."""
     from hatchling.builders.wheel import WheelBuilder  # noqa: PLC0415
 
-    folder = tmp_path_factory.mktemp("wheel")
     [built] = WheelBuilder(str(REPOSITORY)).build(directory=str(folder), versions=["standard"])
-    with zipfile.ZipFile(built) as archive:
+    return Path(built)
+
+
+@pytest.fixture(scope="module")
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> list[str]:
+    """Names in the wheel."""
+    with zipfile.ZipFile(wheel_file) as archive:
         return archive.namelist()
 
 
@@ -456,6 +467,31 @@ class TestDistribution:
         for target in scripts.values():
             module, function = target.split(":")
             assert callable(getattr(importlib.import_module(module), function))
+
+    def test_two_builds_are_one_file(self, wheel_file: Path, tmp_path: Path) -> None:
+        assert built_wheel(tmp_path).read_bytes() == wheel_file.read_bytes()
+
+    @pytest.mark.slow
+    def test_it_runs_away_from_the_checkout(self, wheel_file: Path, tmp_path: Path) -> None:
+        installed, out = tmp_path / "installed", tmp_path / "run"
+        with zipfile.ZipFile(wheel_file) as archive:
+            archive.extractall(installed)
+        start = (
+            "import sys, coordinator, coordinator.cli; print(coordinator.__file__); "
+            f"sys.argv = ['pate-fed', 'simulate', '--parties', '20', '--out', {str(out)!r}]; "
+            "coordinator.cli.main()"
+        )
+        said = subprocess.run(
+            [sys.executable, "-P", "-c", start],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(installed)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
+        ).stdout
+        assert said.startswith(str(installed))
+        assert (out / "report.html").is_file()
 
     def test_version_of_the_package_is_the_distributions(self) -> None:
         with (REPOSITORY / "pyproject.toml").open("rb") as file:

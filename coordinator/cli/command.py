@@ -7,6 +7,7 @@ import typer
 from coordinator.cli.audit import audit
 from coordinator.cli.audit_log import audit_log_app
 from coordinator.cli.cost import account, plan
+from coordinator.cli.demo import demo
 from coordinator.cli.evaluate import evaluate
 from coordinator.cli.federation import (
     approve,
@@ -61,7 +62,7 @@ def try_now(home: HomeOption = DEFAULT_HOME) -> None:
 
 
 for command in (
-    *(simulate, account, plan, audit, report, student, predict, export_student, reproduce),
+    *(demo, simulate, account, plan, audit, report, student, predict, export_student, reproduce),
     *(init, invite, members, approve, suspend, reinstate, revoke, renew, upgrade, schema),
     *(doctor, serve, console, budget, run, status, pause, resume, stop, export, evaluate),
 ):

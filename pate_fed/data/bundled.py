@@ -29,12 +29,12 @@ def load_bundled_digits(*, rng: np.random.Generator) -> Dataset:
     return image_dataset("digits", private, pool, test, class_names=names)
 
 
-def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:
+def breast_cancer_table() -> Table:
     """Load 569 breast tumors, 30 measurements each, benign or malignant."""
     from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - takes a second
 
     bunch = load_breast_cancer()
-    table = Table(
+    return Table(
         columns=tuple(
             Column(name=str(name), numbers=bunch.data[:, index])
             for index, name in enumerate(bunch.feature_names)
@@ -44,4 +44,8 @@ def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:
         unit_ids=tuple(f"tumor-{row}" for row in range(len(bunch.target))),
         hospitals=None,
     )
-    return table_dataset("breast-cancer", table, rng=rng)
+
+
+def load_bundled_breast_cancer(*, rng: np.random.Generator) -> Dataset:
+    """Load the breast tumors, a part of them public."""
+    return table_dataset("breast-cancer", breast_cancer_table(), rng=rng)

@@ -76,7 +76,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     TERMINAL.write_text(terminal(simulated()), "utf-8")
     with TemporaryDirectory() as folder:
-        demo = [sys.executable, "docs/examples/federation_demo", "--out", f"{folder}/demo"]
+        demo = [sys.executable, "-m", "coordinator.cli", "demo", "--out", f"{folder}/demo"]
         subprocess.run(demo, cwd=ROOT, check=True)
         CONSOLE.write_bytes(console(Path(folder, "demo", "operator", "federation")))
 

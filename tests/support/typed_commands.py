@@ -1,7 +1,7 @@
 """Runs what is typed in forks of one process that has loaded everything: a start takes seconds.
 
-``python -m tests.support.typed_commands FOLDER PROGRAM ...`` writes `pate-fed` and `pate-party`
-into a folder, runs a Python program that finds them first, and ends as it does. Whatever runs on,
+``python -m tests.support.typed_commands FOLDER OUT`` writes `pate-fed` and `pate-party` into a
+folder, plays the demonstration so that it finds them first, and ends as it does. Whatever runs on,
 like a service, is started as always: its number, its children and its signals are its own.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import signal
 import socket
 import sys
@@ -98,15 +97,16 @@ def serve(server: socket.socket) -> None:
                     os._exit(0)
 
 
-def play(folder: Path, program: list[str]) -> None:
-    """Run a program that finds ours beside what it takes for its interpreter."""
+def play_demo(folder: Path, out: Path) -> None:
+    """Play it with the programs of a folder: beside what it takes for its interpreter."""
     sys.executable = str(folder / "python")
-    sys.argv = program
-    runpy.run_path(program[0], run_name="__main__")
+    from coordinator.demo import play  # noqa: PLC0415 - it reads the line above
+
+    play(out)
 
 
-def main(folder: Path, program: list[str]) -> int:
-    """Serve until the program has ended; return its exit code."""
+def main(folder: Path, out: Path) -> None:
+    """Serve until the demonstration has ended."""
     for name in _LOADED:
         import_module(name)
     with socket.socket(socket.AF_UNIX) as server:
@@ -118,16 +118,12 @@ def main(folder: Path, program: list[str]) -> int:
             with suppress(KeyboardInterrupt):
                 serve(server)
             os._exit(0)
-    code: object = 0
     try:
-        play(folder, program)
-    except SystemExit as end:
-        code = end.code or 0
+        play_demo(folder, out)
     finally:
         os.kill(serving, signal.SIGKILL)
         os.waitpid(serving, 0)
-    return code if isinstance(code, int) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    main(*map(Path, sys.argv[1:]))

@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from coordinator.demo.demo_study import load_study
 from coordinator.federation.home import FederationHome
 from coordinator.operator import Coordinator
 from coordinator.people.people import Role
@@ -55,7 +55,6 @@ from tests.test_party.test_page import browser_of
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
-DEMO = REPOSITORY / "docs" / "examples" / "federation_demo"
 PATE_FED = [sys.executable, "-m", "coordinator.cli"]
 MARK = "PATE_FED_TEST_DEMO"
 """A variable by which the demonstration's processes are found, whoever their parents are."""
@@ -128,7 +127,7 @@ def playing(
     """Start a demonstration, or another program; what is left of it in the end is killed."""
     with (folder / "said").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(
-            [*before, sys.executable, *(program or (str(DEMO), "--out", str(folder / "out")))],
+            [*before, *(program or (*PATE_FED, "demo", "--out", str(folder / "out")))],
             env={**environment(folder), **changed},
             stdout=said,
             stderr=subprocess.STDOUT,
@@ -157,7 +156,7 @@ def played(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     tracing = None if alone else traced(trace)
     typed = folder / "typed"
     typed.mkdir()
-    forked = ("-m", "tests.support.typed_commands", typed, DEMO, "--out", folder / "out")
+    forked = (sys.executable, "-m", "tests.support.typed_commands", typed, folder / "out")
     program = () if is_hearts else tuple(map(str, forked))
     watching = alone or tracing or ()
     with playing(folder, *watching, program=program, PATE_FED_TEST_DATA=data) as process:
@@ -211,12 +210,9 @@ def test_it_types_what_people_type_and_ends_with_what_they_want_to_know(played: 
         assert said in end
 
 
-def test_the_hearts_are_of_four_hospitals_and_a_quarter_of_each_is_public(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_hearts_are_of_four_hospitals_and_a_quarter_of_each_is_public() -> None:
     data = real_data("data/heart_disease").parents[1]
-    monkeypatch.syspath_prepend(DEMO)
-    study = import_module("tables").load_study(data)
+    study = load_study(data)
     own = [row for hospital in study.hospitals for row, _ in hospital.rows]
     assert [len(hospital.rows) for hospital in study.hospitals] == [228, 221, 93, 150]
     assert len(study.public) == len(study.truth) == 228
@@ -425,12 +421,12 @@ def joining(folder: Path) -> Iterator[subprocess.Popen[str]]:
         write_program(folder / "stand-ins" / name, textwrap.dedent(code))
     # Programs beside the interpreter come first.
     start = (
-        "import runpy, sys; "
+        "import sys; "
         f"sys.executable = {str(folder / 'stand-ins' / 'python')!r}; "
-        f"sys.argv = ['demo', '--out', {str(folder / 'out')!r}]; "
-        f"runpy.run_path({str(DEMO)!r}, run_name='__main__')"
+        f"sys.argv = ['pate-fed', 'demo', '--out', {str(folder / 'out')!r}]; "
+        "from coordinator.cli import main; main()"
     )
-    with playing(folder, program=("-c", start), PATE_FED_TEST_DATA="") as process:
+    with playing(folder, program=(sys.executable, "-c", start), PATE_FED_TEST_DATA="") as process:
         wait_until_said(process, folder, "\n3. ")
         while sum("join" in command_of(number) for number in processes_of(folder)) < 2:
             assert process.poll() is None, said_by(folder)
@@ -462,7 +458,7 @@ def test_told_to_end_it_stops_every_process_and_says_so(
     with joining(tmp_path) as process:
         assert len(processes_of(tmp_path)) >= 5  # it, the service and its child, who types
         process.send_signal(number)
-        assert process.wait(300) == 1
+        assert process.wait(300) == 4
         assert processes_of(tmp_path) == []
     assert number.name in said_by(tmp_path)
 
@@ -471,6 +467,6 @@ def test_where_something_fails_it_stops_every_process_and_says_what(tmp_path: Pa
     with joining(tmp_path) as process:
         *_, one = (one for one in processes_of(tmp_path) if "join" in command_of(one))
         os.kill(one, signal.SIGKILL)
-        assert process.wait(300) == 1
+        assert process.wait(300) == 4
         assert processes_of(tmp_path) == []
-    assert re.search(r"federation-demo: \w+: pate-party join .* ended with -9", said_by(tmp_path))
+    assert re.search(r"PF-460.*join.*-9", said_by(tmp_path))

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pate_fed.data.bundled import breast_cancer_table
+from pate_fed.regular_files import read_regular
+
 PUBLIC_SHARE = 0.25
 SEED = 11
 """Of the choice which records are public: a demonstration is the same every time until noise."""
@@ -31,7 +34,7 @@ _TUMOR_HOSPITALS = {"north": "North Clinic", "south": "South Clinic", "west": "W
 
 
 @dataclass(frozen=True, slots=True)
-class HospitalTable:
+class DemoTable:
     """What one hospital has.
 
     Attributes:
@@ -65,7 +68,7 @@ class Study:
     label: str
     classes: tuple[str, ...]
     columns: tuple[str, ...]
-    hospitals: list[HospitalTable]
+    hospitals: list[DemoTable]
     public: list[list[str]]
     truth: list[str]
 
@@ -73,7 +76,7 @@ class Study:
         """Write the public table: no label is in it."""
         _write(path, self.columns, self.public)
 
-    def write_hospital(self, hospital: HospitalTable, path: Path) -> None:
+    def write_hospital(self, hospital: DemoTable, path: Path) -> None:
         """Write a hospital's own table."""
         _write(
             path,
@@ -100,7 +103,7 @@ def load_study(data: Path | None) -> Study:
 def _heart_study(folder: Path) -> Study:
     records = {}
     for key in _HEART_HOSPITALS:
-        lines = (folder / f"processed.{key}.data").read_text(encoding="utf-8").split()
+        lines = read_regular(folder / f"processed.{key}.data").decode().split()
         rows = [line.split(",") for line in lines]
         # "num" is 0 without the disease and 1 to 4 with it; chol 0 was not measured.
         records[key] = [
@@ -118,25 +121,23 @@ def _heart_study(folder: Path) -> Study:
 
 
 def _tumor_study() -> Study:
-    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - takes seconds
-
-    bunch = load_breast_cancer()
-    order = np.random.default_rng(SEED).permutation(len(bunch.target))
-    names = tuple(str(name) for name in bunch.feature_names)
+    table = breast_cancer_table()
+    order = np.random.default_rng(SEED).permutation(len(table.labels))
+    cells = [
+        [repr(float(number)) for number in row]
+        for row in np.column_stack([column.numbers for column in table.columns])
+    ]
     parts = np.array_split(order, len(_TUMOR_HOSPITALS))
     records = {
-        key: [
-            ([repr(float(cell)) for cell in bunch.data[row]], str(bunch.target_names[label]))
-            for row, label in zip(part, bunch.target[part], strict=True)
-        ]
+        key: [(cells[row], table.class_names[table.labels[row]]) for row in part]
         for key, part in zip(_TUMOR_HOSPITALS, parts, strict=True)
     }
     return _study(
         title="tumor study",
         source="569 real breast tumors that scikit-learn brings along",
         label="tumor",
-        classes=tuple(str(name) for name in bunch.target_names),
-        columns=names,
+        classes=table.class_names,
+        columns=tuple(column.name for column in table.columns),
         records=records,
         hospitals=_TUMOR_HOSPITALS,
     )
@@ -160,7 +161,7 @@ def _study(
         most = int(len(order) * PUBLIC_SHARE)
         aside += [records[key][row] for row in order[:most]]
         own = [records[key][row] for row in order[most:]]
-        tables.append(HospitalTable(key, name, own))
+        tables.append(DemoTable(key, name, own))
     mixed = [aside[row] for row in rng.permutation(len(aside))]
     return Study(
         title=title,

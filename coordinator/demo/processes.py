@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from coordinator.errors import DemoError
+from pate_fed.regular_files import read_regular
+
 END_S = 40.0
 """How long a service may take to end by itself before it is killed."""
 
@@ -29,10 +32,6 @@ _LAST_LINES = 15
 
 _IS_COUNTING = re.compile(r"Teacher (\d+) of (?!\1 )\d+ is trained\.")
 """Of a count the last line is shown."""
-
-
-class DemoError(Exception):
-    """A step did not go as it must; says which, and what was printed."""
 
 
 @dataclass
@@ -64,17 +63,18 @@ class Terminal:
             if not _IS_COUNTING.fullmatch(line):
                 self.say(f"    {line}")
         if process.returncode not in codes:
-            raise DemoError(f"{self.who}: {shlex.join(command)} ended with {process.returncode}")
+            must = f"{self.who}: {shlex.join(command)} must succeed"
+            raise DemoError(must, f"exit code {process.returncode}")
         return printed
 
-    def leave_running(self, *words: object) -> Service:
+    def leave_running(self, *words: object) -> LeftRunning:
         """Start a command that runs on; what it prints goes into a file beside it."""
         command = [str(word) for word in words]
         self.say(f"{self.who}$ {shlex.join(command)}")
         log = self.folder / f"{command[0]}-{command[1]}.log"
         with log.open("ab") as output:
             process = self._start(command, stdout=output, stderr=subprocess.STDOUT)
-        return Service(f"{self.who}: {shlex.join(command)}", process, log)
+        return LeftRunning(f"{self.who}: {shlex.join(command)}", process, log)
 
     def _start(
         self, command: list[str], *, stdout: int | IO[bytes], stderr: int
@@ -84,7 +84,7 @@ class Terminal:
 
 
 @dataclass
-class Service:
+class LeftRunning:
     """A process that runs on.
 
     Attributes:
@@ -100,7 +100,7 @@ class Service:
     @property
     def printed(self) -> str:
         """What it printed until now."""
-        return self.log.read_text(encoding="utf-8", errors="replace")
+        return read_regular(self.log).decode(errors="replace")
 
     def require_alive(self) -> None:
         """Make sure that it has not ended.
@@ -110,7 +110,8 @@ class Service:
         """
         if self.process.poll() is not None:
             last = "\n    ".join(self.printed.splitlines()[-_LAST_LINES:])
-            raise DemoError(f"{self.name} ended with {self.process.returncode}:\n    {last}")
+            got = f"exit code {self.process.returncode}:\n    {last}"
+            raise DemoError(f"{self.name} must run on", got)
 
 
 class Stage:
@@ -145,10 +146,10 @@ class Stage:
         """
         program = shutil.which(command[0], path=self._path)
         if program is None:
-            raise DemoError(f"{command[0]} must be installed beside {sys.executable}")
+            raise DemoError("programs must stand beside Python", f"no {command[0]}")
         with self._lock:
             if self._is_over:
-                raise DemoError("the demonstration is over")
+                raise DemoError("no command is typed once the demonstration is being stopped")
             process = subprocess.Popen(  # noqa: S603 - the commands of this demonstration
                 [program, *command[1:]],
                 cwd=folder,
@@ -191,5 +192,5 @@ def wait_until(what: str, is_true: Callable[[], bool], *, seconds: float) -> Non
     deadline = time.monotonic() + seconds
     while not is_true():
         if time.monotonic() > deadline:
-            raise DemoError(f"{what} did not come within {seconds:g} seconds")
+            raise DemoError(f"{what} must come within {seconds:g} seconds")
         time.sleep(_POLL_S)

@@ -1,25 +1,21 @@
 """A whole federation on this machine, typed as its people would type it, and stopped in the end.
 
 Its coordinator and its hospitals are processes that speak TLS over loopback: the same programs and
-commands as between real hospitals. This program types the commands, carries the invitation files
+commands as between real hospitals. What is here types the commands, carries the invitation files
 and stands in for the telephone. It imports none of the nodes.
-
-    python docs/examples/federation_demo --out runs/federation-demo
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
 import os
-import random
 import re
+import secrets
 import shutil
 import signal
 import socket
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +24,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from processes import DemoError, Service, Stage, Terminal, wait_until
-from tables import HospitalTable, Study, load_study
+from coordinator.demo.demo_study import DemoTable, Study, load_study
+from coordinator.demo.processes import LeftRunning, Stage, Terminal, wait_until
+from coordinator.errors import DemoError
+from pate_fed.regular_files import read_regular
 
 AT_ONCE = 2
 """Hospitals whose people type at the same time: as many as a small machine has cores."""
@@ -52,7 +50,7 @@ POLICY = {
 
 
 @dataclass
-class Hospital:
+class PlayedHospital:
     """A hospital of the demonstration.
 
     Attributes:
@@ -63,10 +61,10 @@ class Hospital:
         lines: What its terminal shows, until it is shown.
     """
 
-    table: HospitalTable
+    table: DemoTable
     terminal: Terminal
     words: str = ""
-    node: Service | None = None
+    node: LeftRunning | None = None
     lines: list[str] = field(default_factory=list)
 
 
@@ -90,11 +88,11 @@ class Demo:
         self.hospitals = []
         for table in self.study.hospitals:
             terminal = self.stage.terminal(table.key, self.out / table.key)
-            hospital = Hospital(table, terminal)
+            hospital = PlayedHospital(table, terminal)
             terminal.say = hospital.lines.append
             self.hospitals.append(hospital)
-        self.service: Service | None = None
-        self.tallying: Service | None = None
+        self.service: LeftRunning | None = None
+        self.tallying: LeftRunning | None = None
         self.tally_words = ""
         self.words = ""
         self.shown = 0
@@ -190,7 +188,7 @@ class Demo:
     def enroll(self) -> None:
         """Bring every hospital in."""
 
-        def enroll(hospital: Hospital) -> None:
+        def enroll(hospital: PlayedHospital) -> None:
             name, own = hospital.table.name, hospital.terminal
             operator = replace(self.operator, say=own.say)
             read_aloud = words_in(operator.type("pate-fed", "invite", name))
@@ -217,7 +215,7 @@ class Demo:
             )
         )
 
-        def prepare(hospital: Hospital) -> None:
+        def prepare(hospital: PlayedHospital) -> None:
             own, table = hospital.terminal, hospital.table
             self.study.write_hospital(table, own.folder / "records.csv")
             own.type(
@@ -237,7 +235,7 @@ class Demo:
     def check_peers(self) -> None:
         """Let everybody compare words with everybody."""
 
-        def check(hospital: Hospital) -> None:
+        def check(hospital: PlayedHospital) -> None:
             for peer in self.hospitals:
                 if peer is not hospital:
                     hospital.terminal.type(
@@ -255,7 +253,7 @@ class Demo:
     def start(self) -> None:
         """Start the nodes, and wait until each is connected."""
 
-        def start(hospital: Hospital) -> None:
+        def start(hospital: PlayedHospital) -> None:
             hospital.node = hospital.terminal.leave_running("pate-party", "start")
 
         self._each(start)
@@ -282,7 +280,7 @@ class Demo:
     def approve(self) -> None:
         """Let a person at each hospital read and approve."""
 
-        def approve(hospital: Hospital) -> None:
+        def approve(hospital: PlayedHospital) -> None:
             own = hospital.terminal
             found: list[str] = []
 
@@ -301,7 +299,7 @@ class Demo:
         wait_until("the run's end", lambda: run.process.poll() is not None, seconds=_RUN_S)
         self._show_run()
         if run.process.returncode:
-            raise DemoError(f"{run.name} ended with {run.process.returncode}")
+            raise DemoError(f"{run.name} must succeed", f"exit code {run.process.returncode}")
 
     def end(self) -> None:
         """Take the results, and let hospitals read their ledgers."""
@@ -313,12 +311,15 @@ class Demo:
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _first(self, step: Callable[[Hospital], object]) -> None:
+    def _first(self, step: Callable[[PlayedHospital], object]) -> None:
         """Let the first hospital do what others would do likewise."""
         self._each(step, of=self.hospitals[:1])
 
     def _each(
-        self, step: Callable[[Hospital], object], *, of: Sequence[Hospital] | None = None
+        self,
+        step: Callable[[PlayedHospital], object],
+        *,
+        of: Sequence[PlayedHospital] | None = None,
     ) -> None:
         """Let every hospital do a step, some at once; show the first in full, of others commands.
 
@@ -330,7 +331,7 @@ class Demo:
             DemoError: one of them failed; its lines are shown in full.
         """
 
-        def do(hospital: Hospital) -> DemoError | None:
+        def do(hospital: PlayedHospital) -> DemoError | None:
             hospital.lines.clear()
             try:
                 self._require_alive()
@@ -354,7 +355,7 @@ class Demo:
                 self.stage.stop()  # so that nobody waits for a command of the others
                 raise
 
-    def _show(self, hospital: Hospital, error: DemoError | None) -> None:
+    def _show(self, hospital: PlayedHospital, error: DemoError | None) -> None:
         in_full = error is not None or hospital is self.hospitals[0]
         for line in hospital.lines:
             if in_full or not line.startswith("    "):
@@ -383,12 +384,12 @@ class Demo:
 # What people do besides typing ------------------------------------------------------------------
 
 
-def person(hospital: Hospital) -> str:
+def person(hospital: PlayedHospital) -> str:
     """Name who decides at a hospital."""
     return f"data owner of {hospital.table.name}"
 
 
-def fetch_results(hospital: Hospital) -> None:
+def fetch_results(hospital: PlayedHospital) -> None:
     """Let a hospital fetch what the run gave, with a check of every file."""
     own = hospital.terminal
     [run] = _ENDED.findall(own.type("pate-party", "results"))
@@ -403,7 +404,7 @@ def words_in(printed: str) -> str:
     """
     found = _WORDS.findall(printed)
     if len(found) != 1:
-        raise DemoError(f"twelve words must be on the screen, got {len(found)} such lines")
+        raise DemoError("twelve words must be on the screen, once", f"{len(found)} times")
     return str(found[0])
 
 
@@ -413,7 +414,7 @@ def words_behind(name: str, printed: str) -> str:
     return line.removeprefix(name).strip()
 
 
-def is_up(node: Service) -> bool:
+def is_up(node: LeftRunning) -> bool:
     """Tell whether a hospital's node has said that it is up."""
     node.require_alive()
     return " is up; " in node.printed
@@ -422,13 +423,13 @@ def is_up(node: Service) -> bool:
 def free_ports(count: int) -> list[int]:
     """Find ports on loopback that nobody has, below those that the system hands out by itself."""
     found: list[int] = []
-    for port in random.sample(range(20_000, 32_000), 1_000):
+    for port in secrets.SystemRandom().sample(range(20_000, 32_000), 1_000):
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
             found.append(port)
         if len(found) == count:
             return found
-    raise DemoError(f"there must be {count} free ports between 20000 and 32000")
+    raise DemoError("ports between 20000 and 32000 must be free", f"{len(found)} of {count}")
 
 
 # The end ----------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ def free_ports(count: int) -> list[int]:
 def summary(demo: Demo) -> str:
     """Say where the report is, what was learned, what it cost, and who had to be trusted."""
     results = demo.out / "results"
-    privacy = json.loads((results / "privacy.json").read_text(encoding="utf-8"))
+    privacy = json.loads(read_regular(results / "privacy.json"))
     epsilon = privacy["views"]["public"]["epsilon"]
     right, released, student, others = scores(demo)
     return "\n".join(
@@ -468,17 +469,20 @@ def scores(demo: Demo) -> tuple[int, int, int, int]:
     from pate_fed import load_student  # noqa: PLC0415 - takes seconds
 
     study, results = demo.study, demo.out / "results"
-    with (results / "labels.csv").open(encoding="utf-8", newline="") as file:
-        asked = {int(row["query_id"]): row["label"] for row in csv.DictReader(file)}
+    asked = {int(row["query_id"]): row["label"] for row in rows_of(results / "labels.csv")}
     labels = {place: label for place, label in asked.items() if label}
     right = sum(study.truth[place] == label for place, label in labels.items())
-    with (demo.operator.folder / "public.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(demo.operator.folder / "public.csv")
     others = [place for place in range(len(study.public)) if place not in asked]
     columns = {name: [rows[place][name] for place in others] for name in rows[0]}
     guessed = load_student(results / "student").predict(columns)
     student = sum(guess == study.truth[place] for guess, place in zip(guessed, others, strict=True))
     return right, len(labels), student, len(others)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """Read a table that this demonstration or its federation wrote."""
+    return list(csv.DictReader(read_regular(path).decode().splitlines()))
 
 
 def ceiling(epsilon: float) -> str:
@@ -497,35 +501,30 @@ def wrapped(text: str) -> str:
 
 def interrupted(number: int, _: object) -> None:
     """Leave by the way that stops everything."""
-    raise DemoError(f"told to end by {signal.Signals(number).name}")
+    raise DemoError("it must be let play to its end", signal.Signals(number).name)
 
 
-def main() -> int:
-    """Play the demonstration; return its exit code."""
-    parser = argparse.ArgumentParser(prog="federation-demo", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder")
-    options = parser.parse_args()
+def play(out: Path) -> None:
+    """Play the demonstration, and stop all that it started, whatever happens.
+
+    Args:
+        out: A new folder, for everybody's folders and the results.
+
+    Raises:
+        DemoError: a step did not go as it must, or a signal ended it.
+    """
     data = os.environ.get("PATE_FED_TEST_DATA")
     study = load_study(Path(data) if data else None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupted)
     stage = Stage()
-    said, code = "", 1
     try:
-        demo = Demo(study, options.out.absolute(), stage)
+        demo = Demo(study, out.absolute(), stage)
         demo.play()
-        said, code = summary(demo), 0
-    except (DemoError, OSError) as error:
-        print(f"\nfederation-demo: {error}", file=sys.stderr, flush=True)
+        said = summary(demo)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # once is enough: everything is being stopped
         stage.stop()
-    print("\nEvery process that was started has ended.")
-    if said:
-        print(f"\n{wrapped(said)}")
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        print("\nEvery process that was started has ended.", flush=True)
+    print(f"\n{wrapped(said)}")
