@@ -16,6 +16,7 @@ import pytest
 from party.errors import PartyError
 from party.site.own_table import DatasetSummary, examine
 from pate_fed.data.dataset import Dataset
+from pate_fed.data.new_task import make_task
 from pate_fed.data.reading import Reading
 from pate_fed.data.sources import DataSource, load_dataset
 from pate_fed.errors import PateFedError
@@ -302,6 +303,20 @@ def test_a_column_that_may_be_misread_is_asked_about(
 
 
 @pytest.mark.parametrize(
+    "cells", [now_and_then("~12", HB), now_and_then("999", HB), [f"{one}.03.2020" for one in DAYS]]
+)
+def test_an_operator_s_pool_gets_the_sentences_of_a_hospital_s_table(
+    tmp_path: Path, cells: Sequence[str]
+) -> None:
+    path = written(tmp_path, lines(hb=cells))
+    task = make_task(path, label="died", classes=("no", "yes"), ignored=("pid",))
+    summary = at_hospital(path)
+    of_rows = [one for one in summary.notes if "almost alone" not in one]
+    assert task.told == (*summary.asked, *of_rows)
+    assert task.told
+
+
+@pytest.mark.parametrize(
     "cells",
     [
         pytest.param(["10-19", "20-29", "30-39", "40-49"] * 20, id="groups of ages"),
@@ -356,6 +371,15 @@ def test_a_class_that_is_none_is_asked_about_and_its_answer_is_taken(
         value = said.split("'")[1]
         summary, _ = read_alike(path, missing=(value,), drops_unlabeled=True)
         assert (summary.rows, len(summary.classes), summary.asked) == (70, 2, ())
+
+
+@pytest.mark.parametrize("word", ["K\u00f6ln", "\u00c5ngstr\u00f6m", "\u00c3o", "5 \u20ac"])
+def test_letters_of_a_wrong_encoding_are_asked_about(tmp_path: Path, word: str) -> None:
+    right = written(tmp_path, lines(sex=now_and_then(word, SEX)))
+    assert read_alike(right)[0].asked == ()
+    spoiled = word.encode().decode("cp1252", "replace")
+    summary, _ = read_alike(written(tmp_path, lines(sex=now_and_then(spoiled, SEX))))
+    assert ["'sex'" in one for one in summary.asked] == [True]
 
 
 def test_digits_as_classes_are_no_question(tmp_path: Path) -> None:
