@@ -202,10 +202,7 @@ class EvaluationPlan:
 def neighbors_of(unit: str) -> str:
     """Name the two cases that noisy counts do not tell apart well."""
     whose = "one hospital" if unit == "party" else "one patient"
-    return (
-        "Two cases are compared: in one all records are as they are; in the other all records of "
-        f"{whose} are replaced."
-    )
+    return f"Compared with the case in which the records of {whose} were others."
 
 
 def share_interval(

@@ -47,6 +47,15 @@ def differing(fingerprint: bytes, heard: str) -> list[int]:
     return [place for place, (ours, typed) in enumerate(both, 1) if ours != typed]
 
 
+def first_difference(fingerprint: bytes, heard: str) -> str:
+    """Say how typed words differ first from those of a fingerprint, which they are not."""
+    typed = heard_words(heard)
+    if len(typed) != WORDS:
+        return f"{len(typed)} of them"
+    place = differing(fingerprint, heard)[0]
+    return f"others: word {place} is {typed[place - 1]!a}"
+
+
 def whose_words(heard: str, known: Mapping[str, bytes]) -> str:
     """Return the name of the known fingerprint whose words were typed; "" if it is none of them."""
     return next((name for name, one in known.items() if is_same(one, heard)), "")

@@ -16,6 +16,7 @@ import pytest
 from party.errors import PartyError
 from party.site.own_table import DatasetSummary, examine
 from pate_fed.data.dataset import Dataset
+from pate_fed.data.new_task import make_task
 from pate_fed.data.reading import Reading
 from pate_fed.data.sources import DataSource, load_dataset
 from pate_fed.errors import PateFedError
@@ -299,6 +300,20 @@ def test_a_column_that_may_be_misread_is_asked_about(
     assert len(summary.asked) == 1
     assert "'hb'" in summary.asked[0]
     assert said in summary.asked[0]
+
+
+@pytest.mark.parametrize(
+    "cells", [now_and_then("~12", HB), now_and_then("999", HB), [f"{one}.03.2020" for one in DAYS]]
+)
+def test_an_operator_s_pool_gets_the_sentences_of_a_hospital_s_table(
+    tmp_path: Path, cells: Sequence[str]
+) -> None:
+    path = written(tmp_path, lines(hb=cells))
+    task = make_task(path, label="died", classes=("no", "yes"), ignored=("pid",))
+    summary = at_hospital(path)
+    of_rows = [one for one in summary.notes if "almost alone" not in one]
+    assert task.told == (*summary.asked, *of_rows)
+    assert task.told
 
 
 @pytest.mark.parametrize(

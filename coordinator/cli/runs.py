@@ -219,6 +219,8 @@ def run(  # noqa: PLR0917 - one argument per option
     else:
         read = f"its columns are {', '.join(task.columns)}"
     print(f"pate-fed: the task of {task.name} is {state}; {read}", file=sys.stderr)
+    for said in task.told:
+        print(f"pate-fed: {said}", file=sys.stderr)
     before = changed_votes(coordinator, request)
     for one in request.parties:
         if one.name in before:

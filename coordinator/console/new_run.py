@@ -275,6 +275,7 @@ def _shown(
         **{"price": price, "note": note, "used": used, "left": left, "changed": changed},
         "images": len(task.rows) if isinstance(task.rows, PublicImages) else 0,
         "most_images": _MOST_IMAGES,
+        "told": task.told,
         "sheet": task.rows.sheet_address(most=_MOST_IMAGES)
         if isinstance(task.rows, PublicImages)
         else "",

@@ -18,7 +18,7 @@ from pate_fed.nodes.owner_files import as_fault
 from pate_fed.nodes.ports import host_and_port
 from pate_fed.regular_files import read_regular
 from protocols.errors import ProtocolError
-from protocols.fingerprint_words import is_same, whose_words
+from protocols.fingerprint_words import first_difference, is_same, whose_words
 from protocols.identity import KEY_BYTES, PublicIdentity
 from protocols.invitation import certificate_fingerprint
 from protocols.party_names import NAME_RULE, is_party_name
@@ -61,7 +61,8 @@ class PinnedEnd:
         `others` are fingerprints whose words could be typed instead, by whose they are.
         """
         if not is_same(self.fingerprint, heard):
-            taken_for = whose_words(heard, others) or "others: if read so, ask for a new file"
+            differs = f"{first_difference(self.fingerprint, heard)}: ask for a new file if it stays"
+            taken_for = whose_words(heard, others) or differs
             raise TallySetupError(f"the 12 words must be {self.whose}", taken_for)
 
     def to_json(self) -> str:

@@ -60,7 +60,7 @@ class MembershipSettings:
         address: Of its coordinator, "host:port".
         coordinator_key: The coordinator's Ed25519 key, hex.
         node_port: Port on loopback between the node's two processes, one per federation.
-        operator_body: Body that runs the coordinator: its hospitals count as its allies. Empty if
+        operator_body: Owner of the coordinator: hospitals of its own count as its allies. Empty if
             nobody said it. A tally of the same owner is refused.
         tally_name: Name of the tally that our people compared and pinned; empty for none.
         tally_key: Its Ed25519 key, hex; empty likewise.

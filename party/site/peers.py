@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from party.errors import PinError, WordsDifferError
-from protocols.fingerprint_words import is_same, whose_words
+from protocols.fingerprint_words import first_difference, is_same, whose_words
 from protocols.identity import PublicIdentity
 from protocols.membership_messages import Membership, NamedTally
 from protocols.party_names import normalized
@@ -92,8 +92,10 @@ def require_compared(heard: str, whose: str, known: Mapping[str, bytes]) -> None
     """
     digits = heard.replace(" ", "").replace(":", "").lower()
     if not (is_same(known[whose], heard) or digits == known[whose].hex()):
-        taken_for = whose_words(heard, known) or "others: somebody may stand between"
-        raise WordsDifferError(f"the 12 words must be {whose}", taken_for)
+        differs = f"{first_difference(known[whose], heard)}: ask again; if it stays, stop"
+        raise WordsDifferError(
+            f"the 12 words must be {whose}", whose_words(heard, known) or differs
+        )
 
 
 def listed_peers(pins: Iterable[Pin], membership: Membership | None) -> tuple[ListedPeer, ...]:

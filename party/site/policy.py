@@ -37,8 +37,8 @@ class Rules:
     Attributes:
         least_parties: Fewest hospitals of a run and of an opened sum, ours among them. 4 or more
             refuse every verified run: three of its reports may open.
-        least_checked_peers: Fewest other bodies of a run whose words our people checked. Our own
-            body and the operator's do not count.
+        least_checked_peers: How many other hospitals our people must have checked, by owner. Our
+            own body and the operator's do not count.
         least_colluders: Fewest hospitals that may help the coordinator to lie, in vain. They learn
             no votes of ours, and see them with no less noise than charged.
         own_body: Body that owns this hospital: its other hospitals are no other body. As
@@ -99,7 +99,7 @@ class Aggregators:
     """The coordinator and the tally of one federation, as our people found them.
 
     Attributes:
-        operator_body: Body that runs the coordinator: its hospitals count as its allies. As
+        operator_body: Owner of the coordinator: hospitals that it owns count as its allies. As
             `Guard.checked_peers` names it; empty if nobody said it.
         tally: The tally that our people pinned; None for none.
         tally_body: Its owner; empty for none.

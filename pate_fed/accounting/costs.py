@@ -75,24 +75,21 @@ def neighbors(
     if patient_votes is not None and unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f", each vote counted {weight} times"
         return (
-            "Two cases are compared: in one all records are as they are; in the other all records "
-            "of one patient are replaced. In both this patient votes on the queries close to a "
-            f"record of the patient, once on each and at most {patient_votes} times in a run"
-            f"{votes}. All other votes are the same."
+            "Compared with the case in which one patient's records were another's. Either patient "
+            "votes on the queries close to a record of their own, once on each and at most "
+            f"{patient_votes} times in a run{votes}; all other votes are the same."
         )
     if unit == "record" and weight >= 1:
         votes = "" if weight == 1 else f" with each of its {weight} votes"
         return (
-            "Two cases are compared: in one all records are as they are; in the other all records "
-            "of one patient are replaced. One teacher learned from this patient. In the second "
-            f"case it alone can vote differently, on any or all queries{votes}."
+            "Compared with the case in which one patient's records were another's: only the "
+            f"teacher that learned from them may vote differently then, on any query{votes}."
         )
     if unit == "party" and weight >= 1:
         votes = "the vote" if weight == 1 else f"each of the {weight} votes"
         return (
-            "Two cases are compared: in one all records are as they are; in the other all records "
-            f"of one hospital are replaced. In the second case {votes} of this hospital on each "
-            "query can be different."
+            "Compared with the case in which all records of one hospital were others: "
+            f"{votes} of this hospital on each query may be different then."
         )
     raise InvalidParameterError(
         'unit must be "record" or "party", with a weight of at least 1',

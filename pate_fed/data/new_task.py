@@ -26,6 +26,7 @@ from pate_fed.data.table_features import (
     TableEncoder,
     fit_table_encoder,
 )
+from pate_fed.data.table_review import review
 from pate_fed.data.task import LearningTask, Schema, require_size
 from pate_fed.data.task_facts import ColumnFacts, TaskFacts
 from pate_fed.data.task_schema import TaskSchema, require_pool
@@ -81,7 +82,8 @@ def make_task(
         text, offered, name=path.name, label=label, class_names=tuple(class_names), facts=facts
     )
     _require_in_range(schema, text)
-    task = LearningTask(schema, schema.rows_of(text))
+    found = review(text, labels=(), patient=None, apart=(label, *ignored), is_private=False)
+    task = LearningTask(schema, schema.rows_of(text), found.sentences)
     require_size(len(task.to_bytes()))
     return task
 

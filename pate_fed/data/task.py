@@ -46,10 +46,15 @@ OwnRecords = CsvTable | ImageFiles
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LearningTask:
-    """A task with one pool of public inputs, as a coordinator publishes it."""
+    """A task with one pool of public inputs, as a coordinator publishes it.
+
+    Attributes:
+        told: Sentences on how its file was read, for its author alone: they do not travel.
+    """
 
     schema: Schema
     rows: PublicRows | PublicImages
+    told: tuple[str, ...] = ()
     pool: QueryPool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.wording import plural
 
 DOUBTFUL: Final = 4.0
 """Evidence below this: a student does not beat a hospital's own model."""
@@ -20,6 +21,9 @@ FEW, MANY = 1 / 8, 2.0
 """Records of a hospital for each answer: up to `FEW` its own model is weaker than a student of so
 many good labels, from `MANY` on it is as good or better.
 """
+
+REAL: Final = 10
+"""Records that every hospital has: a gain below so many is none."""
 
 
 def evidence(
@@ -47,33 +51,32 @@ def outlook(found: float, *, queries: int, records: float | None = None) -> str:
 
     `records` are those that a hospital's own model has to learn from, on average.
     """
+    few = math.floor(FEW * queries)
     if found < DOUBTFUL:
         return (
-            "Do not expect a gain: at this budget the labels teach too little to beat a hospital's "
-            f"own model ({found:.1f} points by a rule of thumb; a gain needs at least "
-            f"{DOUBTFUL:g}). More hospitals, more teachers or a larger epsilon help."
+            "Too few labels: expect no gain over a hospital's own model. More hospitals, more "
+            "teachers or a larger epsilon help."
         )
     if records is not None and records >= MANY * queries:
         return (
-            f"Do not expect a gain: a hospital with {records:.0f} records learns as much alone as "
-            f"a student does from {queries} labels (rule of thumb: from {MANY:g} records for each "
-            "label on). Ask more queries, or do without a federation."
+            f"Expect no gain: a hospital learns as much from {records:.0f} records of its own as a "
+            f"student from {plural(queries, 'label')}. Ask more queries, or do without a "
+            "federation."
         )
     if found < LIKELY:
         return (
-            "A gain over a hospital's own model is uncertain: the labels teach "
-            f"{found:.1f} points by a rule of thumb; a gain is likely from {LIKELY:g} on."
+            "A gain over a hospital's own model is uncertain. More hospitals, more teachers or a "
+            "larger epsilon help."
         )
-    few = math.floor(FEW * queries)
     if records is not None and records > few:
         return (
-            "A gain over a hospital's own model is uncertain: the labels teach enough "
-            f"({found:.0f} points by a rule of thumb; {LIKELY:g} suffice), but a hospital with "
-            f"{records:.0f} records has a fair model of its own. A gain is likely up to {few} "
-            "records."
+            f"A gain is uncertain: a hospital with {records:.0f} records has a fair model of its "
+            f"own. A gain is likely up to {plural(few, 'record')}."
+        )
+    if records is None and few < REAL:
+        return (
+            "Too few labels: expect no gain over the model of a hospital with more than "
+            f"{plural(few, 'record')}. Ask more queries."
         )
     condition = f", if hospitals have at most {few} records each" if records is None else ""
-    return (
-        f"Expect the student to beat the average hospital's own model{condition} ({found:.0f} "
-        f"points by a rule of thumb; a gain is likely from {LIKELY:g} on)."
-    )
+    return f"Expect the student to beat the average hospital's own model{condition}."

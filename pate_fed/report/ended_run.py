@@ -509,6 +509,6 @@ def trust(run: UsedRun) -> str:
     )
     return (
         f"{sentence} The votes of a hospital stay hidden from the coordinator, "
-        f"{limit} ({form.name} sum). But colluders can subtract their own votes: then "
+        f"{limit} ({form.name} sum). But colluders know their own votes. So "
         f"{known}"
     )

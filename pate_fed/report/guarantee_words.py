@@ -99,8 +99,8 @@ SIMULATED_NOT_PROTECTED: Final = (
 
 
 REMOVAL_NEIGHBORS: Final = (
-    "Two cases are compared: in one a hospital votes; in the other it casts no vote at all. All "
-    "other votes are the same."
+    "Compared with the case in which one hospital casts no vote at all; all other votes are the "
+    "same."
 )
 """The cases of the smaller number that holds for a hospital's one vote."""
 

@@ -187,7 +187,11 @@ class TestOutlook:
         found = pate_fed(*asked).json
         assert found["outlook"]["evidence"] > 25
         answers = round(found["forecast"]["expected_answered"])
-        for records, said in ((answers // 8, "Expect"), (answers, "A gain"), (2 * answers, "Do")):
+        for records, said in (
+            (answers // 8, "Expect the"),
+            (answers, "A gain"),
+            (2 * answers, "Expect no"),
+        ):
             outlook = pate_fed(*asked, "--records", records).json["outlook"]
             assert outlook["says"].startswith(said)
             assert outlook["evidence"] == found["outlook"]["evidence"]

@@ -185,6 +185,37 @@ def test_a_student_gets_refused_queries_without_a_label_and_nobody_gets_the_test
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", ["additive", "masked", "verified"])
+def test_a_hospital_of_one_class_and_one_of_two_patients_vote_in_a_whole_run(
+    pate_fed: Command, tmp_path: Path, form: str
+) -> None:
+    rng, table, run = np.random.default_rng(20), tmp_path / "table.csv", tmp_path / "run"
+    clinics = [
+        clinic
+        for clinic, size in (("A", 60), ("B", 60), ("C", 60), ("D", 60), ("E", 4))
+        for _ in range(size)
+    ]
+    lines = ["patient,clinic,age,weight,sick"]
+    for row, clinic in enumerate(clinics):
+        sick = row % 2 if clinic != "D" else 0
+        age, weight = 30 + 30 * sick + rng.normal(0, 3), 60 + rng.normal(0, 5)
+        lines.append(f"p{row},{clinic},{age:.2f},{weight:.2f},{'yes' if sick else 'no'}")
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ended = pate_fed(
+        *("simulate", "--data", "csv", "--data-file", table, "--label", "sick", "--sum", form),
+        *("--patient-id", "patient", "--hospital", "clinic", "--queries", 10, "--sigma2", 1),
+        *("--epsilon", 10_000, "--seed", 1, "--out", run),
+    )
+    assert ended.code == 0, ended.err
+    metrics = read_json(run, "metrics.json")
+    assert (metrics["parties"], metrics["queries"]["answered"]) == (5, 10)
+    taught = read_json(run, "manifest.json")["partition"]["teachers"]
+    assert sum(one["records"] for one in taught if one["party"] == 4) == 2
+    assert set(labels_in(run).values()) == {"no", "yes"}
+    assert metrics["label_accuracy"] >= 0.9
+
+
+@pytest.mark.slow
 def test_cluster_votes_label_a_table(pate_fed: Command, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     ended = pate_fed(*small_run(table, run), "--select", "cluster-votes")

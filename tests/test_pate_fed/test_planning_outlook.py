@@ -44,7 +44,7 @@ def test_more_votes_and_answers_tell_more_and_noise_and_classes_less(
     assert more == pytest.approx(factor * evidence(pool, **FACTS))  # type: ignore[arg-type]
 
 
-NO, OPEN, GAIN = "Do not expect a gain", "uncertain", "Expect the student to beat the average"
+NO, OPEN, GAIN = "xpect no gain", "uncertain", "Expect the student to beat the average"
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,11 @@ NO, OPEN, GAIN = "Do not expect a gain", "uncertain", "Expect the student to bea
 )
 def test_words_follow_the_numbers(found: float, records: int | None, said: str) -> None:
     assert said in outlook(found, queries=400, records=records)
+
+
+def test_a_gain_over_hospitals_without_records_is_none() -> None:
+    assert NO in outlook(1e6, queries=79)
+    assert NO not in outlook(1e6, queries=80)
 
 
 @pytest.mark.parametrize("wrong", [{"votes": 0}, {"queries": 0}, {"sigma": 0.0}, {"classes": 1}])
