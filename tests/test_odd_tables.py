@@ -373,6 +373,15 @@ def test_a_class_that_is_none_is_asked_about_and_its_answer_is_taken(
         assert (summary.rows, len(summary.classes), summary.asked) == (70, 2, ())
 
 
+@pytest.mark.parametrize("word", ["K\u00f6ln", "\u00c5ngstr\u00f6m", "\u00c3o", "5 \u20ac"])
+def test_letters_of_a_wrong_encoding_are_asked_about(tmp_path: Path, word: str) -> None:
+    right = written(tmp_path, lines(sex=now_and_then(word, SEX)))
+    assert read_alike(right)[0].asked == ()
+    spoiled = word.encode().decode("cp1252", "replace")
+    summary, _ = read_alike(written(tmp_path, lines(sex=now_and_then(spoiled, SEX))))
+    assert ["'sex'" in one for one in summary.asked] == [True]
+
+
 def test_digits_as_classes_are_no_question(tmp_path: Path) -> None:
     summary, _ = read_alike(written(tmp_path, lines(died=[row % 10 for row in range(ROWS)])))
     assert summary.asked == ()

@@ -58,9 +58,10 @@ def review(
     """
     skipped = {*labels, *apart, *([] if patient is None else [patient])}
     features = [name for name in text.header if name not in skipped]
-    asked = (*_ids_asked(text, patient, floor), *_labels_asked(text, labels), *text.asked)
+    about_file = (*_spoiled_letters(text), *text.asked)
     if not is_private:
-        return TableReview(text.asked, text.notes)
+        return TableReview(about_file, text.notes)
+    asked = (*_ids_asked(text, patient, floor), *_labels_asked(text, labels), *about_file)
     units = text.unit_ids(patient)
     about_rows = (
         *_one_class(text, labels),
@@ -96,6 +97,31 @@ def _labels_asked(text: CsvTable, labels: Collection[str]) -> Iterator[str]:
                 f"Label {name!r} has {len(numbers)} numbers as classes: if it is a measurement, "
                 "make it two classes, such as above and below a limit."
             )
+
+
+def _spoiled_letters(text: CsvTable) -> Iterator[str]:
+    """Ask about UTF-8 that some program took for Latin-1: its words are nobody else's."""
+    spoiled = [
+        name
+        for name, cells in zip(text.header, text.columns, strict=True)
+        if any(map(_is_spoiled, (name, *set(cells))))
+    ]
+    if spoiled:
+        yield (
+            f"Letters in {', '.join(map(repr, spoiled))} look spoiled: a program took UTF-8 for "
+            "another encoding. Export the table again, as CSV UTF-8."
+        )
+
+
+def _is_spoiled(word: str) -> bool:
+    """Tell whether a word's bytes in Windows-1252 are UTF-8: hardly ever by chance."""
+    if word.isascii():
+        return False
+    try:
+        word.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return "\ufffd" in word
+    return True
 
 
 def _is_outside(name: str, numbers: Collection[str]) -> bool:
