@@ -338,6 +338,7 @@ class TestActing:
         for order in ORDERS:
             assert client.post(f"runs/none/{order}").status_code == 404
 
+    @pytest.mark.slow
     def test_a_run_is_asked_only_at_the_cost_that_was_seen(
         self, fresh: Coordinator, tmp_path: Path
     ) -> None:
