@@ -109,10 +109,10 @@ def _later_faults(site: Site, task: LearningTask, records: Records) -> Iterator[
     """Yield the fault, if any, that training or loading teachers would end with."""
     try:
         settings = site.settings
+        require_teachers(site, task)
         if folder_of(site, task).exists() and not settings.do_records_vote:
             require_current(site, task)
             return
-        require_teachers(site, task)
         needed = 1 if settings.do_records_vote else settings.teachers
         require_enough(len(set(records.unit_ids)), needed)
     except (PartyError, PateFedError) as error:

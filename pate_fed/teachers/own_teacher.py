@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from pate_fed.errors import InvalidParameterError
+from pate_fed.inputs import DatasetKind
 from pate_fed.regular_files import read_regular
 
 MOST_CODE_BYTES: Final = 2**20
@@ -32,42 +33,55 @@ def pinned(name: str, folders: Sequence[Path]) -> str:
     """Return MODULE:FUNCTION pinned to its file, if one of these folders has it.
 
     Raises:
-        InvalidParameterError: the file cannot be read, or Python has a module of its name, too.
+        InvalidParameterError: the file cannot be read, Python has a module of its name, too, or
+            there is none at all.
     """
     module, colon, _ = name.partition(":")
+    if not colon or _PIN in name:
+        return name
     path = _file_of(module, folders)
-    if not colon or _PIN in name or path is None:
+    if path is None:
+        _require_installed(module)
         return name
     _require_free(module, path)
     return f"{name}{_PIN}{hashlib.sha256(_content(path)).hexdigest()}"
 
 
-def own_teacher(name: str, folders: Sequence[Path]) -> tuple[Callable[[], Any], str]:
+def own_teacher(
+    name: str, folders: Sequence[Path], kind: DatasetKind
+) -> tuple[Callable[[], Any], str]:
     """Load a hospital's own teacher: its function, and the package whose types it may store.
 
     Args:
         name: MODULE:FUNCTION, which Python finds, or `pinned` to a file in one of the folders.
 
     Raises:
-        InvalidParameterError: there is no such function, it fails, or its file has changed.
+        InvalidParameterError: there is no such function, it fails, its file has changed, or was
+            put beside the data later.
     """
     from pate_fed.teachers.sklearn_ensemble import require_estimator  # noqa: PLC0415 - seconds
 
     named, _, digest = name.partition(_PIN)
     module, _, function = named.partition(":")
+    path = None if digest else _file_of(module, folders)
+    if path is not None and find_spec(module) is None:
+        raise InvalidParameterError(
+            f"{path.name} must be there when teacher_model is set: read it, and set it again",
+            "a file that nobody pinned",
+        )
     try:
         found = _beside(module, folders, digest) if digest else importlib.import_module(module)
         make = getattr(found, function)
         model = make()
     except InvalidParameterError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidParameterError(
             f"{named} must name a function without arguments, as MODULE:FUNCTION, that can be "
             "imported and run",
             f"{type(error).__name__}: {error}",
         ) from error
-    require_estimator(model, named)
+    require_estimator(model, named, kind)
     return make, module.split(".")[0]
 
 
@@ -124,6 +138,18 @@ def _require_free(module: str, path: Path) -> None:
             f"{module}.py beside the data must have a name that Python does not know: rename it",
             "the name of another module",
         )
+
+
+def _require_installed(module: str) -> None:
+    """Refuse a module that neither the folder of the data has nor Python, without running any."""
+    parts = module.split(".")
+    if all(map(str.isidentifier, parts)) and (parts[0] in sys.modules or find_spec(parts[0])):
+        return
+    raise InvalidParameterError(
+        "MODULE of MODULE:FUNCTION must be a file MODULE.py in the folder that holds the data, or "
+        "a module that Python finds",
+        repr(module),
+    )
 
 
 def _file_of(module: str, folders: Sequence[Path]) -> Path | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,8 +15,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from pate_fed.data.dataset import Records
-from pate_fed.errors import InvalidDataError, UnreadableFileError
-from pate_fed.inputs import Inputs
+from pate_fed.errors import InvalidDataError, InvalidParameterError, UnreadableFileError
+from pate_fed.inputs import DatasetKind, Inputs
 from pate_fed.stored_models import restored, stored
 from pate_fed.teachers.teacher import Balance, TeacherEnsemble, own_shares
 
@@ -25,6 +26,7 @@ _NEIGHBORS = (
 )
 """Types of a stored teacher that no student holds: a student's file comes from somebody else."""
 
+_TAKES_IMAGES = "teachers that take images must learn from images"
 _LEAST_CHANCE = 1e-9
 _FEW_RECORDS = 60
 
@@ -49,22 +51,14 @@ ModelFactory = Callable[[ShardSize, int], Any]
 class SklearnEnsemble(TeacherEnsemble):
     """Teachers with scikit-learn's interface, one per shard.
 
-    For equal shares a model needs `predict_proba` or `decision_function`. `trusted` are further
-    types that a stored teacher may hold: those of the hospital's own code.
+    For equal shares a model needs `predict_proba` or `decision_function`.
     """
 
     suffix: ClassVar[str] = "skops"
 
-    def __init__(
-        self,
-        make_model: ModelFactory,
-        *,
-        balance: Balance = "natural",
-        trusted: Callable[[str], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, make_model: ModelFactory, *, balance: Balance = "natural") -> None:
         super().__init__(balance)
         self._make_model = make_model
-        self._trusted = trusted
 
     def _learn(
         self,
@@ -90,7 +84,7 @@ class SklearnEnsemble(TeacherEnsemble):
             return np.where(said[:, None] == np.arange(classes), 0.0, -np.inf)
         if found.ndim == 1:
             found = np.stack([np.zeros_like(found), found], axis=1)
-        scores = np.full((len(inputs), classes), -np.inf)
+        scores = np.full((len(found), classes), -np.inf)
         scores[:, np.asarray(model.classes_, dtype=np.int64)] = found
         return scores
 
@@ -101,10 +95,64 @@ class SklearnEnsemble(TeacherEnsemble):
         return stored(model)
 
     def _restore(self, content: bytes) -> object:
-        model = restored(content, trusted=lambda one: one in _NEIGHBORS or self._trusted(one))
+        model = restored(content, trusted=self._trusts)
         if not hasattr(model, "predict"):
             raise UnreadableFileError("a teacher's file must hold a classifier")
         return model
+
+    def _trusts(self, kept: str) -> bool:
+        """Tell whether a stored teacher may hold a type."""
+        return kept in _NEIGHBORS
+
+
+class OwnEnsemble(SklearnEnsemble):
+    """Teachers of a hospital's own code, whose faults are found before a teacher is kept.
+
+    Each votes on the pool, as it will after a restart. A fault is told by its type alone: its text
+    may hold records.
+
+    Args:
+        make: Makes an untrained estimator.
+        name: MODULE:FUNCTION.
+        package: A stored teacher may hold its types.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], *, name: str, package: str, balance: Balance = "natural"
+    ) -> None:
+        super().__init__(lambda _size, _seed: make(), balance=balance)
+        self._name, self._package = name, package
+        self._public: Inputs | None = None
+
+    def _prepare(self, public: Inputs | None) -> None:
+        self._public = public
+
+    def _learn(self, shard: Records, *, classes: int, rng: np.random.Generator) -> object:
+        with self._told("learn from your records"):
+            learned = super()._learn(shard, classes=classes, rng=rng)
+        with self._told("have attributes that skops can store, such as numbers and arrays"):
+            model = self._restore(self._dump(learned))
+        if self._public is not None:
+            self._scores(model, self._public, classes=classes)
+        return model
+
+    def _scores(self, model: Any, inputs: Inputs, *, classes: int) -> NDArray[np.float64]:
+        with self._told("give a class that it learned for each record"):
+            found = super()._scores(model, inputs, classes=classes)
+            if found.shape != (len(inputs), classes) or not np.isfinite(found.max(axis=1)).all():
+                raise ValueError
+        return found
+
+    def _trusts(self, kept: str) -> bool:
+        return super()._trusts(kept) or kept.split(".", 1)[0] == self._package
+
+    @contextmanager
+    def _told(self, must: str) -> Iterator[None]:
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            must = f"a teacher of {self._name} must {must}"
+            raise InvalidParameterError(must, type(error).__name__) from None
 
 
 def _seen(model: Any, inputs: Inputs) -> NDArray[Any]:
@@ -112,7 +160,7 @@ def _seen(model: Any, inputs: Inputs) -> NDArray[Any]:
     if not getattr(model, "takes_images", False):
         return inputs.features
     if inputs.images is None:
-        raise InvalidDataError("teachers that take images must learn from images", "a table")
+        raise InvalidParameterError(_TAKES_IMAGES, "a table")
     return inputs.images
 
 
@@ -171,11 +219,13 @@ def logistic(size: ShardSize, seed: int) -> LogisticRegression:
     )
 
 
-def require_estimator(model: object, name: str) -> None:
-    """Refuse an object without `fit` or `predict`, as an InvalidDataError."""
+def require_estimator(model: object, name: str, kind: DatasetKind) -> None:
+    """Refuse an object without `fit` or `predict`, or one for images where there are none."""
     missing = [one for one in ("fit", "predict") if not callable(getattr(model, one, None))]
     if missing:
         raise InvalidDataError(
             f"{name} must make an object with fit and predict, as scikit-learn's",
             f"no {missing[0]}",
         )
+    if kind == "table" and getattr(model, "takes_images", False):
+        raise InvalidParameterError(_TAKES_IMAGES, "a table")

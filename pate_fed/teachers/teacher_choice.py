@@ -102,12 +102,9 @@ def make_ensemble(
     if ":" in name:
         from pate_fed.teachers.own_teacher import own_teacher  # noqa: PLC0415 - seldom needed
 
-        own, package = own_teacher(name, folders)
-        return sklearn_ensemble.SklearnEnsemble(
-            lambda _size, _seed: own(),
-            balance=shared,
-            trusted=lambda kept: kept.split(".")[0] == package,
-        )
+        make, package = own_teacher(name, folders, kind)
+        named = name.partition("@")[0]
+        return sklearn_ensemble.OwnEnsemble(make, name=named, package=package, balance=shared)
     best = "similar_images" if kind == "image" else "of_table"
     made_by = best if name == "auto" else _FACTORIES.get(name)
     if made_by is None:

@@ -43,7 +43,9 @@ from party.site.status_file import FILE as STATUS_FILE
 from party.site.status_file import Status, read_status, write_status
 from party.storage.site_audit_log import SiteAct
 from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidParameterError
 from pate_fed.queries import QueryBatch
+from pate_fed.teachers.own_teacher import pinned
 from pate_fed.terms import MOST_VOID_BATCHES
 from protocols import wire
 from protocols.additive import AdditiveSum
@@ -448,6 +450,28 @@ class TestApprovalOfRuns:
         assert masked.state is ApprovalState.PENDING
         hospitals.form = AdditiveSum()
         running.set_up(0)
+
+
+@pytest.mark.slow
+def test_a_changed_file_of_own_teachers_is_refused_before_anything_is_charged(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    hospitals = make_hospitals(tmp_path)
+    site = hospitals.sites[0]
+    code = site.settings.data_folders[0] / "hearts.py"
+    code.write_text("from sklearn.naive_bayes import GaussianNB as teacher\n")
+    name = pinned("hearts:teacher", site.settings.data_folders)
+    hospitals.sites[0] = site.save(replace(site.settings, teacher_model=name))
+    hospitals.approve_all()
+    running = Running(hospitals, stack)
+    running.restart(0, None).idle()
+    assert status_of(running, 0).trouble == ""
+    code.write_text(f"{code.read_text()}# changed\n")
+    running.restart(0, None).idle()
+    assert status_of(running, 0).trouble == InvalidParameterError.code
+    with pytest.raises(PartyRefusedError, match=Reason.POOL):
+        running.set_up(0)
+    assert [charged(running, place) for place in range(3)] == [[], [], []]
 
 
 class TestPause:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +22,7 @@ from party.errors import DataChangedError, DataError, TeachersError
 from party.site.own_table import add
 from party.site.site import DataSettings, Site, SiteSettings
 from party.site.task_review import review_task
+from party.site.tasks import fetch_task
 from party.site.training import (
     folder_of,
     load_teachers,
@@ -31,9 +36,12 @@ from pate_fed.data.task import LearningTask
 from pate_fed.errors import InvalidCellError, TooFewRecordsError
 from pate_fed.teachers import TeacherEnsemble
 from pate_fed.teachers.direction_ensemble import DirectionEnsemble
+from pate_fed.teachers.own_teacher import pinned
 from pate_fed.teachers.sklearn_ensemble import SklearnEnsemble
 from tests.support.hospital_site import LABEL, PATIENT, make_site, public_task, write_own_table
 from tests.support.markers import sampled
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -338,6 +346,49 @@ def test_kept_teachers_are_refused_after_a_change(
     site = change(site, table)
     with pytest.raises(error):
         ready_teachers(site, task, random_bytes=never)
+
+
+OWN_CODE = """
+from sklearn.naive_bayes import GaussianNB
+
+class Own(GaussianNB):
+    pass
+
+def teacher():
+    return Own()
+"""
+
+VOTE = """
+import sys
+from pathlib import Path
+from party.site.site import Site
+from party.site.tasks import read_learning_task
+from party.site.training import load_teachers
+
+site = Site.open(Path(sys.argv[1]))
+task = read_learning_task(site, bytes.fromhex(sys.argv[2]))
+print(load_teachers(site, task).vote(task.pool.views).tolist())
+"""
+
+
+@pytest.mark.slow
+def test_code_beside_the_table_is_trained_and_votes_in_another_process(
+    site: Site, table: Path, task: LearningTask
+) -> None:
+    fetch_task(site, SimpleNamespace(fetch_pool=lambda _: task.to_bytes()), task.pool.digest)
+    code = table.parent / "hearts.py"
+    code.write_text(OWN_CODE)
+    name = pinned("hearts:teacher", site.settings.data_folders)
+    site = site.save(replace(site.settings, teacher_model=name))
+    trained = ready_teachers(site, task, random_bytes=secrets.token_bytes)
+    command = [sys.executable, "-c", VOTE, str(site.folder), task.pool.digest.hex()]
+    child = partial(subprocess.run, command, capture_output=True, text=True, cwd=ROOT)
+    assert json.loads(child(check=True).stdout) == trained.vote(task.pool.views).tolist()
+    code.write_text(f"{OWN_CODE}# changed")
+    assert review_task(site, task).faults  # before anybody approves
+    failed = child(check=False)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "InvalidParameterError" in failed.stderr
 
 
 def test_teachers_serve_every_pool_of_their_task(site: Site, task: LearningTask) -> None:

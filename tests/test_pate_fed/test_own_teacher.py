@@ -59,10 +59,10 @@ def test_another_file_is_refused_until_it_is_pinned_again(file: Path) -> None:
     name = pinned("lungs:teacher", [file.parent])
     file.write_text(CODE.format(smoothing=0.5))
     with pytest.raises(InvalidParameterError):
-        own_teacher(name, [file.parent])
+        own_teacher(name, [file.parent], "table")
     again = pinned("lungs:teacher", [file.parent])
     assert again != name
-    assert own_teacher(again, [file.parent])[0]().var_smoothing == 0.5
+    assert own_teacher(again, [file.parent], "table")[0]().var_smoothing == 0.5
 
 
 def test_code_beside_data_that_nobody_pinned_is_not_run(file: Path) -> None:
@@ -70,7 +70,7 @@ def test_code_beside_data_that_nobody_pinned_is_not_run(file: Path) -> None:
     file.write_text(f"open({str(mark)!r}, 'w').close()")
     for name in ("lungs:teacher", f"lungs:teacher@{'0' * 64}"):
         with pytest.raises(InvalidParameterError):
-            own_teacher(name, [file.parent])
+            own_teacher(name, [file.parent], "table")
     assert not mark.exists()
 
 
@@ -102,7 +102,7 @@ def test_code_that_cannot_be_a_teacher_is_refused_again_and_again(
     name = pinned("lungs:teacher", [file.parent])
     for _ in range(2):
         with pytest.raises((InvalidParameterError, InvalidDataError)):
-            own_teacher(name, [file.parent])
+            own_teacher(name, [file.parent], "table")
 
 
 def test_a_folder_a_pipe_or_a_large_file_is_refused(file: Path) -> None:
@@ -115,6 +115,68 @@ def test_a_folder_a_pipe_or_a_large_file_is_refused(file: Path) -> None:
         pinned("hearts:teacher", [file.parent])
 
 
-@pytest.mark.parametrize("name", ["auto", "../lungs:teacher", "lungs.inner:teacher", "hearts:make"])
-def test_other_names_are_not_pinned(file: Path, name: str) -> None:
-    assert pinned(name, [file.parent, file.parent / "none"]) == name
+def test_other_names_are_not_pinned(file: Path) -> None:
+    for name in ("auto", "sklearn.naive_bayes:GaussianNB"):
+        assert pinned(name, [file.parent]) == name
+
+
+@pytest.mark.parametrize(
+    "module", ["../lungs", "..lungs", "", "lungs.inner", "hearts", "package", "inner.deep"]
+)
+def test_a_module_that_neither_the_folder_nor_python_has_is_refused_and_not_run(
+    file: Path, module: str
+) -> None:
+    for place in ("package/__init__.py", "inner/deep.py", "../hearts.py"):
+        code = file.parent / place
+        code.parent.mkdir(exist_ok=True)
+        code.write_text("raise AssertionError")
+    with pytest.raises(InvalidParameterError):
+        pinned(f"{module}:teacher", [file.parent])
+    assert sys.modules.keys().isdisjoint({"hearts", "package", "inner"})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "def fit(self, x, y): raise ValueError(str(x))",
+        "def fit(self, x, y): raise SystemExit",
+        "def predict_proba(self, x): return np.full((len(x), 3), np.nan)",
+        "def predict_proba(self, x): return super().predict_proba(x[:1])",
+        "def predict_proba(self, x): return np.ones((len(x), 2)) / 2",
+        "def predict_proba(self, x): raise ValueError(str(x))",
+        "predict_proba = None",
+        "def fit(self, x, y): self.kept = lambda: None; return super().fit(x, y)",
+    ],
+    ids=["fit", "exit", "nan", "one row", "two classes", "vote", "no method", "cannot be kept"],
+)
+def test_a_teacher_that_would_fail_later_fails_in_training_and_says_no_record(
+    file: Path, model: str
+) -> None:
+    file.write_text(f"import numpy as np{CODE.format(smoothing=1)}".replace("pass", model))
+    name = pinned("lungs:teacher", [file.parent])
+    ensemble = make_ensemble(name, "image", folders=[file.parent])
+    records = blobs(30)
+    with pytest.raises(InvalidParameterError) as caught:
+        ensemble.fit([records], classes=3, rng=np.random.default_rng(0), public=records.inputs)
+    assert "[" not in str(caught.value)
+    assert ensemble.teachers == 0
+
+
+@pytest.mark.parametrize("said", ["['a'] * len(x)", "[0]", "[7] * len(x)", "[np.nan] * len(x)"])
+def test_a_vote_for_no_class_fails_in_training(file: Path, said: str) -> None:
+    file.write_text(
+        "import numpy as np\nclass Own:\n  def fit(self, x, y): pass\n"
+        f"  def predict(self, x): return {said}\nteacher = Own\n"
+    )
+    name = pinned("lungs:teacher", [file.parent])
+    ensemble = make_ensemble(name, "image", folders=[file.parent])
+    records = blobs(30)
+    with pytest.raises(InvalidParameterError):
+        ensemble.fit([records], classes=3, rng=np.random.default_rng(0), public=records.inputs)
+
+
+def test_a_teacher_of_pixels_is_refused_for_a_table(file: Path) -> None:
+    file.write_text(CODE.format(smoothing=1).replace("pass", "takes_images = True"))
+    name = pinned("lungs:teacher", [file.parent])
+    with pytest.raises(InvalidParameterError):
+        make_ensemble(name, "table", folders=[file.parent])
