@@ -51,8 +51,8 @@ from tests.support.tallied import TalliedBatch, TalliedRun, make_tally
 
 T = TypeVar("T")
 MOST_WITH_PAIRS = 100
-"""Most hospitals of the other forms: a thousand in one process, a million pairs of keys, had not set
-up their first run after twenty minutes of a core, and held 13 GB."""
+"""Most hospitals of the other forms: a thousand in one process, a million pairs of keys, had not
+set up their first run after twenty minutes of a core, and held 13 GB."""
 
 COLUMNS = 10
 SIGMA = 40.0
