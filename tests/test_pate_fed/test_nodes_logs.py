@@ -201,10 +201,10 @@ class TestAtATerminal:
 
     def test_a_childs_line_reads_as_ours(self, capsys: pytest.CaptureFixture[str]) -> None:
         with at_a_terminal(capsys) as said:
-            made = JsonFormatter().format(record("a batch is done", at=86_400.0))
+            made = JsonFormatter().format(record("done", at=86_400.0))
             pass_on(made, said_by="the console")
             pass_on("Traceback", said_by="the console")
-        assert said[0] == "1970-01-02 00:00:00 UTC  error     a batch is done"
+        assert said[0] == "1970-01-02 00:00:00 UTC  error     done"
         assert said[1].endswith("  warning   the console printed: Traceback")
 
     @pytest.mark.parametrize("table", HOSTILE)
