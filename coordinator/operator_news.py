@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -16,6 +16,9 @@ from coordinator.runs.standings import QUIET, HospitalStanding, offline_since
 from pate_fed.nodes.notices import Notice
 from pate_fed.wording import plural
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WAVE: Final = timedelta(minutes=5)
+"""Hospitals that go away one after the other are told together, once in so long."""
 _DAYS: Final = (7.0, 30.0)
 _LOW: Final = 0.1
 """Share of the federation's budget below which it is low."""
@@ -33,8 +36,10 @@ def news_of(coordinator: Coordinator, *, since: datetime) -> Iterator[Notice]:
     for name, found in standings(coordinator, is_open).items():
         yield from _of_decisions(name, found)
     if now - since > QUIET:
+        told_at = _EPOCH + (now - _EPOCH) // _WAVE * _WAVE
         for one in coordinator.enrollment.parties():
-            if one.state == "member" and offline_since(one, now=now) is not None:
+            gone_at = offline_since(one, now=now)
+            if one.state == "member" and gone_at is not None and told_at - gone_at > QUIET:
                 key = f"away {one.identity.fingerprint.hex()}"
                 yield Notice(key, "hospital away", partial(_of_absence, one.name))
     yield from _of_certificate(coordinator.home.server_certificate, now=now)

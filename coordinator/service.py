@@ -213,7 +213,10 @@ class Service:
         """Report why nobody works on a run: its hospitals cannot be reached now."""
         reason = "waits for the SuperLink, which does not answer"
         if end_of(self.home.server_certificate) <= utc_now():
-            reason = "waits for a server certificate: this one expired, see `pate-fed renew`"
+            reason = (
+                "waits for a server certificate: this one expired; the machine's administrator "
+                "issues another, by `pate-fed renew`"
+            )
         if run.reason != reason:
             self._coordinator.queue.enter(run.name, RunState.WAITING, reason)
 

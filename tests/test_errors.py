@@ -254,6 +254,11 @@ NAMES_OF_PEOPLE_AND_THINGS = {
         "advice",
         "settled",
         "taken_for",
+        "scopes",
+        "unknown",
+        "returncode",
+        "command",
+        "differs",
     ),
 }
 NUMBERS_OF_A_CALL = {
@@ -277,7 +282,7 @@ PUBLIC = (
 )
 """What an error may show, by its name; each was looked at where it is shown."""
 
-SAFE = {"len", "type", "place_of", "minute", "option_of", "_flags", "_nearest"}
+SAFE = {"len", "type", "place_of", "minute", "option_of", "whose_words", "_flags", "_nearest"}
 """Functions whose result may be shown, whatever they are given."""
 
 PASSING = {

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
+from pate_fed.data.task import LearningTask
+from pate_fed.errors import InvalidTaskError
 from protocols import wire
 from protocols.additive import AdditiveSum
 from protocols.envelope import SealingKey
@@ -27,6 +29,7 @@ SUPPORT = Path(__file__).parent / "support"
 PACKETS = read_vectors("packets")
 MASKED = read_vectors("masked_vectors")
 ENVELOPES = read_vectors("envelopes")
+IMAGE_TASKS = read_vectors("image_tasks")
 TRANSCRIPTS = read_vectors("written_transcripts")
 
 
@@ -161,3 +164,22 @@ def test_the_known_transcripts_are_good(text: str) -> None:
 @pytest.mark.parametrize("vector", named(TRANSCRIPTS["spoiled"]))
 def test_a_spoiled_transcript_is_broken_at_its_line(vector: dict[str, Any]) -> None:
     assert verify_transcript(vector["text"]).line == vector["line"]
+
+
+# Tasks of images ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("good", named(IMAGE_TASKS["good"]))
+def test_a_task_of_images_is_read_known_and_written_alike(good: dict[str, Any]) -> None:
+    document = bytes.fromhex(good["document"])
+    task = LearningTask.from_bytes(document)
+    assert task.digest.hex() == good["task"]
+    assert [one.hex() for one in task.rows.digests] == good["queries"]
+    assert task.pool.digest.hex() == good["pool"]
+    assert task.to_bytes() == document
+
+
+@pytest.mark.parametrize("document", named(IMAGE_TASKS["spoiled"]))
+def test_a_spoiled_task_of_images_is_refused(document: str) -> None:
+    with pytest.raises(InvalidTaskError):
+        LearningTask.from_bytes(bytes.fromhex(document))

@@ -64,9 +64,11 @@ WHY: Final[Mapping[str, str]] = {
     TallyUnreachableError.code: "The tally does not answer: call its people. Nothing is lost, and "
     "the run goes on by itself.",
     TallyBehindError.code: "The tally's database is older than what it told: call its people. They "
-    "put the newest copy back, or type `pate-fed tally restored tally`, which ends its runs.",
-    CoordinatorBehindError.code: "This database is older than what the tally told: put the newest "
-    "copy back, or let the tally's people type `pate-fed tally restored coordinator`.",
+    "put the newest copy back, or accept this one, which ends its runs (on their machine: "
+    "`pate-fed tally restored tally`).",
+    CoordinatorBehindError.code: "This database is older than what the tally told: the machine's "
+    "administrator puts the newest copy back, or the tally's people accept this one (on theirs: "
+    "`pate-fed tally restored coordinator`).",
 }
 """The meaning of the codes of whoever keeps a run from going on."""
 

@@ -17,7 +17,8 @@ from coordinator.federation.home import LOOPBACK, FederationHome
 _PATIENCE_S: Final = 10.0
 
 _WORDS: Final[Mapping[str, str]] = {
-    "certificate": "the server's certificate has ended: see `pate-fed renew`",
+    "certificate": "the server's certificate has ended: the machine's administrator issues "
+    "another, by `pate-fed renew`",
     "database": f"nothing can be stored [{DatabaseError.code}]: look at disk and rights",
     "superlink": "the SuperLink does not answer",
     "worker": "a part of it has ended: see its log",
@@ -42,5 +43,8 @@ def readiness(home: FederationHome) -> dict[str, bool] | None:
 def what_is_missing(parts: Mapping[str, bool] | None) -> list[str]:
     """List the faults that keep a service from working on runs, a line each."""
     if parts is None:
-        return ["no service runs, so nobody works on runs: see `pate-fed serve`"]
+        return [
+            "no service runs, so nobody works on runs: the machine's administrator starts it, by "
+            "`pate-fed serve`"
+        ]
     return [_WORDS[part] for part, is_ready in parts.items() if not is_ready]

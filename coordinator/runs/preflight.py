@@ -91,6 +91,7 @@ def untrained_teachers(
     """
     from pate_fed.students import IMAGE_STUDENTS  # noqa: PLC0415 - takes seconds
     from pate_fed.teachers import make_ensemble  # noqa: PLC0415 - the same
+    from pate_fed.teachers.own_teacher import pinned  # noqa: PLC0415 - the same
 
     name, device = settings.teacher, settings.device
     if settings.do_records_vote and records is None:
@@ -100,14 +101,17 @@ def untrained_teachers(
 
         usable_device(device)
         device = "cpu"
+    held = settings.data.data_file or settings.data.data_dir
+    folders = () if held is None else (Path(held).absolute().parent,)
     make = partial(
         make_ensemble,
-        name,
+        pinned(name, folders),
         kind,
         balance=settings.class_balance,
         device=device,
         records=records,
         teachers=teachers,
+        folders=folders,
     )
     caps = settings.caps
     if caps.labels is None:

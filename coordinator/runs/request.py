@@ -148,8 +148,8 @@ class RunRequest:
         if missing:
             raise RunRequestError(
                 "every member's node must have said how many votes it has, as it does once it "
-                f"runs with {f'a data set {data_set!r}' if data_set else 'a table'}; `pate-fed "
-                "suspend` leaves a hospital out",
+                f"runs with {f'a data set {data_set!r}' if data_set else 'a table'}; suspend a "
+                "hospital to leave it out",
                 f"nothing from {', '.join(missing)}",
             )
         if settings.form not in DEPLOYED_FORMS:

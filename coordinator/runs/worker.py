@@ -134,7 +134,8 @@ class RunWorker:
             try:
                 self._read_out(open_run, reason)
             except RunDirectoryError:  # the labels are in the database
-                reason = f"{reason}; `pate-fed export {run.name}` writes its results"
+                by = f"by `pate-fed export {run.name}`"
+                reason = f"{reason}; the machine's administrator writes its results, {by}"
             state = ended
         except DatabaseError:
             raise

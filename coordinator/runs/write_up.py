@@ -87,7 +87,7 @@ def write_or_note(run: OpenRun) -> list[str]:
     except Exception as error:
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             raise
-        again = f"`pate-fed export {run.request.name}` tries again"
+        again = f"the machine's administrator tries again, by `pate-fed export {run.request.name}`"
         return [f"its results could not be written: {said(error)}; {again}"]
 
 

@@ -174,18 +174,20 @@ def _changed(site: Site, name: str, text: str, federation: str | None) -> SiteSe
         in_file = sorted(value) if isinstance(value, frozenset) else value
         return replace(settings, policy={**settings.policy, name: in_file})
     if name == "teacher_model":
-        _require_teachers(text)
+        text = _teachers(text, settings)
     return replace(settings, **{name: _typed(settings, name, text)})
 
 
-def _require_teachers(name: str) -> None:
+def _teachers(name: str, settings: SiteSettings) -> str:
     from pate_fed.teachers import TEACHER_NAMES  # noqa: PLC0415 - keeps --help fast
+    from pate_fed.teachers.own_teacher import pinned  # noqa: PLC0415 - the same
 
     names = (*TEACHER_NAMES, RECORDS_VOTE)
     if name not in names and ":" not in name:
         raise PartyUsageError(
             f"teacher_model must be of {', '.join(names)}, or MODULE:FUNCTION", repr(name)
         )
+    return pinned(name, settings.data_folders)
 
 
 def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: str) -> Any:

@@ -22,7 +22,7 @@ from pate_fed.data.image_schema import ImageSchema
 from pate_fed.data.table_features import fit_table_encoder
 from pate_fed.data.task import LearningTask, OwnRecords
 from pate_fed.data.task_schema import TaskSchema
-from pate_fed.errors import InvalidDataError, PateFedError
+from pate_fed.errors import InvalidDataError, InvalidParameterError, PateFedError
 from pate_fed.nodes import printable
 from pate_fed.nodes.checks import Finding, fail, ok, warn
 from pate_fed.teachers import make_ensemble
@@ -96,6 +96,7 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
             site.settings.data.kind,
             records=settings.patients_per_teacher,
             teachers=settings.teachers,
+            folders=settings.data_folders,
         )
         classes = max(2, int(sample.labels.max()) + 1)
         # The draw decides nothing here.
@@ -107,6 +108,8 @@ def check_teacher(site: Site, around: PartyProbes) -> Finding:  # noqa: ARG001
             f"No teacher could be trained: {error}.",
             "Mend the images, or the table and its columns' names, and register them anew.",
         )
+    except InvalidParameterError as error:
+        return fail(f"No teacher could be trained: {error}.", "Set teacher_model anew.")
     if settings.do_records_vote:
         return ok(f"{len(sample)} {_things(site)} can vote on queries close to them.")
     return ok(f"A teacher was trained on {len(sample)} {_things(site)}, and thrown away.")

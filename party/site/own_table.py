@@ -85,6 +85,8 @@ def examine(
 ) -> DatasetSummary:
     """Look at a table; without `patient_id`, each row is a patient's only one.
 
+    For a terminal of the hospital's own people: an error names the image that is wrong.
+
     Raises `UnreadableFileError`, `MissingColumnError`, `InvalidCellError` or
     `InvalidParameterError` where it is no table with these columns, `InvalidDataError` where a
     column has two units; `DataError` where it has too few patients or too many classes.
@@ -262,10 +264,18 @@ def holds_images(path: Path, reading: Reading = USUAL) -> bool:
 def _images_of(site: Site) -> ImageFiles:
     data = site.data
     patient = data.patient_id or None
-    return _images_at(Path(data.file), label=data.label, patient_id=patient, reading=data.reading)
+    return _images_at(
+        Path(data.file),
+        label=data.label,
+        patient_id=patient,
+        reading=data.reading,
+        shows_names=False,
+    )
 
 
-def _images_at(path: Path, *, label: str, patient_id: str | None, reading: Reading) -> ImageFiles:
+def _images_at(
+    path: Path, *, label: str, patient_id: str | None, reading: Reading, shows_names: bool
+) -> ImageFiles:
     is_list = not path.is_dir() and path.suffix.lower() != ".npz"
     if patient_id not in (None, _FOLDERS) and not is_list:
         raise InvalidParameterError(
@@ -273,14 +283,16 @@ def _images_at(path: Path, *, label: str, patient_id: str | None, reading: Readi
             "a folder of their own, inside the folder of their class",
             patient_id,
         )
-    return images_of(path, label=label, patient_id=patient_id, reading=reading)
+    return images_of(
+        path, label=label, patient_id=patient_id, reading=reading, shows_names=shows_names
+    )
 
 
 def _examined_images(
     path: Path, *, label: str, patient_id: str | None, floor: int, reading: Reading
 ) -> DatasetSummary:
     """Look at images as `examine` does at a table: every one is read once."""
-    found = _images_at(path, label=label, patient_id=patient_id, reading=reading)
+    found = _images_at(path, label=label, patient_id=patient_id, reading=reading, shows_names=True)
     digest, notes, patients = found.digest, list(found.notes), len(set(found.units))
     if patients < FEWEST_PATIENTS:
         raise DataError(f"{path.name} must hold at least {FEWEST_PATIENTS} patients", patients)

@@ -151,6 +151,12 @@ class SiteSettings:
         return next((one.party for one in self.memberships.values()), "")
 
     @property
+    def data_folders(self) -> tuple[Path, ...]:
+        """The folders that hold the registered data sets, and may hold the hospital's code."""
+        held = (self.data, *self.data_sets.values())
+        return tuple(dict.fromkeys(Path(one.file).parent for one in held if one.file))
+
+    @property
     def do_records_vote(self) -> bool:
         """Whether patients vote themselves, near their records, and no teachers."""
         return self.teacher_model == RECORDS_VOTE

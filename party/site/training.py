@@ -253,6 +253,7 @@ def untrained(site: Site, task: LearningTask, manifest: Mapping[str, Any]) -> Te
         device=settings.device if settings.teacher_model == CONVOLUTION else "cpu",
         records=manifest.get("patients_per_teacher"),
         teachers=manifest["teachers"],
+        folders=settings.data_folders,
     )
 
 

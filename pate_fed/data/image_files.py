@@ -1,8 +1,8 @@
 """Which images there are, whose and of which class: a folder, a list of paths, or an archive.
 
 Pixels are read later, at the size of a task. Hidden files, and those that systems leave behind, are
-skipped. An error about a private image says its place, and never its name, which may be a
-patient's.
+skipped. An error about a private image says its place, and its name, which may be a patient's,
+only at its owner's terminal.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ImageFiles:
         patients: Whose each is; None where nobody says it, and each is a patient's only one.
         hospitals: Where each is from, where a list says it.
         notes: What was skipped or taken for granted, in sentences.
-        is_public: Whether errors may name them.
+        shows_names: Whether errors name them: public ones, or any at their owner's terminal.
     """
 
     file_name: str
@@ -81,7 +81,7 @@ class ImageFiles:
     patients: tuple[str, ...] | None = None
     hospitals: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
-    is_public: bool = False
+    shows_names: bool = False
 
     def __post_init__(self) -> None:
         if not self.names:
@@ -123,7 +123,7 @@ class ImageFiles:
 
     def named(self, place: int) -> str:
         """Return what an error calls an image, by its place from 0."""
-        if self.is_public:
+        if self.shows_names:
             return self.names[place]
         return f"image {place + 1} of {self.file_name}, in the order of names,"
 
@@ -220,7 +220,7 @@ def images_of(
     patient_id: str | None = None,
     hospital: str | None = None,
     reading: Reading = USUAL,
-    is_public: bool = False,
+    shows_names: bool = False,
 ) -> ImageFiles:
     """Find labelled images.
 
@@ -238,14 +238,14 @@ def images_of(
         MissingColumnError, InvalidCellError: a column or a cell of the list is missing.
     """
     if path.is_dir():
-        return _renamed(_of_folder(path, is_public=is_public), reading)
+        return _renamed(_of_folder(path, shows_names=shows_names), reading)
     if path.suffix.lower() == ".npz":
-        return _renamed(_of_archive(path, is_public=is_public), reading)
+        return _renamed(_of_archive(path, shows_names=shows_names), reading)
     if label is None:
         raise InvalidDataError(f"{path.name} lists images: --label must name its column of classes")
     text = labeled(read_table(path, reading), [label], reading)
     return _of_list(
-        path, text, label=label, patient_id=patient_id, hospital=hospital, is_public=is_public
+        path, text, label=label, patient_id=patient_id, hospital=hospital, shows_names=shows_names
     )
 
 
@@ -280,11 +280,11 @@ def public_images(path: Path) -> ImageFiles:
         if "images" not in arrays:
             raise UnreadableFileError(f"{path.name} must hold images", "no such array")
         pixels = checked_pixels(arrays["images"], path.name)
-        return ImageFiles(path.name, _numbered(len(pixels)), tuple(pixels), is_public=True)
+        return ImageFiles(path.name, _numbered(len(pixels)), tuple(pixels), shows_names=True)
     else:
         found = {path.name: _reader(path)}
     names = tuple(sorted(found))
-    return ImageFiles(path.name, names, tuple(found[one] for one in names), is_public=True)
+    return ImageFiles(path.name, names, tuple(found[one] for one in names), shows_names=True)
 
 
 def lists_images(path: Path, reading: Reading = USUAL) -> bool:
@@ -313,7 +313,7 @@ def is_images(path: Path) -> bool:
 # A folder -----------------------------------------------------------------------------------------
 
 
-def _of_folder(folder: Path, *, is_public: bool) -> ImageFiles:
+def _of_folder(folder: Path, *, shows_names: bool) -> ImageFiles:
     classes = [one for one in _entries(folder) if one.is_dir()]
     if not 1 <= len(classes) <= MOST_CLASSES:
         raise UnreadableFileError(
@@ -362,7 +362,7 @@ def _of_folder(folder: Path, *, is_public: bool) -> ImageFiles:
         labels=canonical_cells(tuple(plain(kind) for _, kind, _ in found)),
         patients=patients,
         notes=tuple(notes),
-        is_public=is_public,
+        shows_names=shows_names,
     )
 
 
@@ -426,7 +426,7 @@ def _of_list(
     label: str,
     patient_id: str | None,
     hospital: str | None,
-    is_public: bool,
+    shows_names: bool,
 ) -> ImageFiles:
     names = _paths_in(text)
     folder = path.parent
@@ -450,7 +450,7 @@ def _of_list(
         patients=sorted_cells(column(patient_id)),
         hospitals=sorted_cells(column(hospital)),
         notes=text.notes,
-        is_public=is_public,
+        shows_names=shows_names,
     )
 
 
@@ -475,7 +475,7 @@ def _paths_in(text: CsvTable) -> tuple[str, ...]:
 # Archives -----------------------------------------------------------------------------------------
 
 
-def _of_archive(path: Path, *, is_public: bool) -> ImageFiles:
+def _of_archive(path: Path, *, shows_names: bool) -> ImageFiles:
     arrays = read_arrays(path)
     missing = [one for one in ("images", "labels") if one not in arrays]
     if missing:
@@ -495,7 +495,7 @@ def _of_archive(path: Path, *, is_public: bool) -> ImageFiles:
         tuple(pixels),
         labels=canonical_cells(tuple(plain(str(one)) for one in labels.tolist())),
         patients=None if patients is None else tuple(map(str, patients.reshape(-1).tolist())),
-        is_public=is_public,
+        shows_names=shows_names,
     )
 
 

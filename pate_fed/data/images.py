@@ -152,7 +152,7 @@ def load_image_files(
         RareClassError: a class with fewer patients than parts.
     """
     found = images_of(
-        path, label=label, patient_id=patient_id, hospital=hospital, reading=how, is_public=True
+        path, label=label, patient_id=patient_id, hospital=hospital, reading=how, shows_names=True
     )
     if path.is_dir():
         _require_classes(path, found)

@@ -67,6 +67,10 @@ LAST_S: Final = 2 * _PATIENCE_S
 """Longest wait for a message under way, at the end."""
 _MOST_LETTERS, _MOST_SUBJECT = 300, 120
 _MOST_ADDRESSES: Final = 20
+_MOST_ALONE: Final = 3
+"""New facts of one kind that get a message each; more share one."""
+_MOST_TOGETHER: Final = 100
+"""Subjects that one message lists."""
 _MOST_FILE_BYTES: Final = 2**23
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,253}")
 _URL_LETTERS: Final = re.compile(r"[!-~]{1,2000}")
@@ -204,11 +208,10 @@ class Notifier:
         before = known
         now = list(self._look())
         new = [one for one in now if known is None or one.key not in known]
-        for one in new:
-            if known is None and one.is_old_news:
-                continue
+        told = [one for one in new if known is not None or not one.is_old_news]
+        for kind, subject, lines in _joined(told):
             for name in self._targets:
-                message = Outgoing.of(one.kind, *one.words(), at=self._clock())
+                message = Outgoing.of(kind, subject, lines, at=self._clock())
                 queue = queues.setdefault(name, _Queue())
                 queue.waiting.append(message)
                 if len(queue.waiting) > MOST_WAITING:
@@ -303,6 +306,22 @@ def check_notices(settings: Notify, folder: Path) -> Finding:
     if not troubles:
         return ok(f"News are sent by {' and '.join(names)}.")
     return warn(f"News wait: {'; '.join(troubles)}.", "`notify test` tries at once.")
+
+
+def _joined(new: Iterable[Notice]) -> Iterator[tuple[str, str, list[str]]]:
+    """Return the messages about new facts: kind, subject, lines; one for many of a kind."""
+    by_kind: dict[str, list[Notice]] = {}
+    for one in new:
+        by_kind.setdefault(one.kind, []).append(one)
+    for kind, some in by_kind.items():
+        words = [one.words() for one in some]
+        if len(some) <= _MOST_ALONE:
+            yield from ((kind, *one) for one in words)
+            continue
+        lines = [subject for subject, _ in words[:_MOST_TOGETHER]]
+        if len(some) > _MOST_TOGETHER:
+            lines.append(f"and {len(some) - _MOST_TOGETHER} more")
+        yield kind, f"{words[0][0]}, and {len(some) - 1} more", lines
 
 
 # Targets ------------------------------------------------------------------------------------------

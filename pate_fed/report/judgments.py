@@ -11,7 +11,8 @@ from pate_fed.report import quality_words
 Tone = Literal["good", "care", "bad"]
 
 _SIGNS: Final[dict[Tone, str]] = {"good": "✓", "care": "!", "bad": "✕"}
-_STRONG, _REASONABLE = 1.0, 10.0  # tiers of Ponomareva et al. 2023, How to DP-fy ML, section 5.2.1
+# Tiers of Ponomareva et al. 2023, How to DP-fy ML (arXiv 2303.00654).
+_STRONG, _REASONABLE = 1.0, 10.0
 
 
 class Judgment(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from pate_fed.errors import InvalidParameterError
 from pate_fed.inputs import DatasetKind
@@ -48,6 +48,7 @@ def make_ensemble(
     device: str = "cpu",
     records: float | None = None,
     teachers: int = 1,
+    folders: Sequence[Path] = (),
 ) -> TeacherEnsemble:
     """Make the untrained teachers of one party.
 
@@ -65,6 +66,7 @@ def make_ensemble(
             teacher saw each class if it has many records and no rare class.
         records: Patients (or records) of each, about, where that is public.
         teachers: Their number.
+        folders: Where the file of a `pinned` teacher may lie.
         device: torch's name of the device for "convolution"; the others need none.
     """
     if device != "cpu" and name != CONVOLUTION:
@@ -98,7 +100,9 @@ def make_ensemble(
     from pate_fed.teachers import sklearn_ensemble  # noqa: PLC0415
 
     if ":" in name:
-        own, package = _own(name)
+        from pate_fed.teachers.own_teacher import own_teacher  # noqa: PLC0415 - seldom needed
+
+        own, package = own_teacher(name, folders)
         return sklearn_ensemble.SklearnEnsemble(
             lambda _size, _seed: own(),
             balance=shared,
@@ -119,21 +123,3 @@ def shares_out(balance: str, kind: DatasetKind) -> bool:
     if balance not in BALANCES:
         raise InvalidParameterError(f"class balance must be one of {', '.join(BALANCES)}", balance)
     return balance == "equal" or (balance == "auto" and kind == "table")
-
-
-def _own(name: str) -> tuple[Callable[[], Any], str]:
-    """Load a hospital's own teacher: a function, and the package whose types it may store."""
-    from pate_fed.teachers.sklearn_ensemble import require_estimator  # noqa: PLC0415
-
-    module, _, function = name.partition(":")
-    try:
-        make = getattr(importlib.import_module(module), function)
-        model = make()
-    except Exception as error:
-        raise InvalidParameterError(
-            f"{name} must name a function without arguments, as MODULE:FUNCTION, that can be "
-            "imported and run",
-            f"{type(error).__name__}: {error}",
-        ) from error
-    require_estimator(model, name)
-    return make, module.split(".")[0]

@@ -560,7 +560,103 @@ def _written_otherwise() -> Row:
     }
 
 
+# Tasks of images ---------------------------------------------------------------------------------
+
+
+def image_tasks() -> Row:
+    gray, color = [some_bytes(f"gray {one}", 64) for one in range(3)], [some_bytes("color", 240)]
+    facts = {
+        "version": 1,
+        "name": "finding",
+        "data_set": "",
+        "label": "finding",
+        "classes": ["normal", "pneumonia"],
+        "size": [8, 8, 1],
+        "window": [0, 65535],
+        "images": 2,
+    }
+    other = {"size": [8, 10, 3], "window": [-1000, 400], "images": 1, "classes": ["nein", "jä"]}
+
+    def document(header: Row, *images: bytes, **written: Any) -> str:
+        text = json.dumps(
+            header, **{"sort_keys": True, "separators": (",", ":"), **written}
+        ).encode()
+        return (_IMAGE_TASK + len(text).to_bytes(4, "big") + text + b"".join(images)).hex()
+
+    def good(header: Row, first: Sequence[bytes], pool: Sequence[bytes]) -> Row:
+        size = b"".join(side.to_bytes(4, "big") for side in header["size"])
+
+        def known(images: Sequence[bytes]) -> list[bytes]:
+            return [hashlib.sha256(b"pate-fed image\n" + size + one).digest() for one in images]
+
+        text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+        task = hashlib.sha256(text + b"".join(known(first))).digest()
+        asked = known(pool or first)
+        whole = hashlib.sha256(b"pate-fed pool of rows\n" + task + b"".join(asked)).digest()
+        return {
+            "document": document(header, *first, *pool),
+            "task": task.hex(),
+            "queries": [one.hex() for one in asked],
+            "pool": whole.hex(),
+        }
+
+    first = gray[:2]
+    true = document(facts, *first)
+    head = len(_IMAGE_TASK)
+    return {
+        "what": "tasks of images with a pool, and documents that must be refused",
+        "good": {
+            "its first pool": good(facts, first, []),
+            "another pool": good(facts, first, gray[2:]),
+            "color, another data set": good({**facts, **other, "data_set": "scans"}, color, []),
+        },
+        "spoiled": {
+            "empty": "",
+            "the first line alone": _IMAGE_TASK.hex(),
+            "a header longer than the document": true[: 2 * head]
+            + "0003ffff"
+            + true[2 * head + 8 :],
+            "a pixel less": true[:-2],
+            "a pixel more": true + "00",
+            "no image": document({**facts, "images": 0}),
+            "more images than pixels": document({**facts, "images": 3}, *first),
+            "a million images": document({**facts, "images": 2**20}, *first),
+            "a negative count": document({**facts, "images": -1}, *first),
+            "a count that is true": document({**facts, "images": True}, first[0]),
+            "a broken count": document({**facts, "images": 2.0}, *first),
+            "seven pixels high": document(
+                {**facts, "size": [7, 8, 1]}, *(one[8:] for one in first)
+            ),
+            "two channels": document({**facts, "size": [8, 4, 2]}, *first),
+            "huge sides": document({**facts, "size": [2**31, 2**31, 1]}, *first),
+            "an axis less": document({**facts, "size": [8, 8]}, *first),
+            "an empty window": document({**facts, "window": [5, 5]}, *first),
+            "a window of 17 bits": document({**facts, "window": [0, 65536]}, *first),
+            "another version": document({**facts, "version": 2}, *first),
+            "one class": document({**facts, "classes": ["normal"]}, *first),
+            "a class twice": document({**facts, "classes": ["a", "a"]}, *first),
+            "a class twice, as a number": document({**facts, "classes": ["1", "1.0"]}, *first),
+            "a class called as a missing cell": document({**facts, "classes": ["a", "NA"]}, *first),
+            "a name with a line feed": document({**facts, "name": "a\nb"}, *first),
+            "no label": document({**facts, "label": ""}, *first),
+            "a path as data set": document({**facts, "data_set": "../x"}, *first),
+            "a key more": document({**facts, "file": "x"}, *first),
+            "a key less": document({k: v for k, v in facts.items() if k != "window"}, *first),
+            "blanks": document(facts, *first, separators=(", ", ": ")),
+            "keys in another order": document(facts, *first, sort_keys=False),
+            "a letter that is not escaped": document(
+                {**facts, "classes": ["nein", "jä"]}, *first, ensure_ascii=False
+            ),
+            "the first pool again": document(facts, *first, *first),
+        },
+    }
+
+
+_IMAGE_TASK = b"pate-fed image task\n"
+
+
 VECTORS: dict[str, Callable[[], Row]] = {
+    "image_tasks": image_tasks,
     "packets": packets,
     "masked_vectors": masked_vectors,
     "written_transcripts": written_transcripts,

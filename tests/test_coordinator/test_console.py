@@ -399,6 +399,19 @@ class TestSigningIn:
         ]
         assert codes == [403] * SIGN_INS_PER_MINUTE + [429]
 
+    @pytest.mark.parametrize("name", ["Anna", "Nobody"])
+    def test_a_wrong_sign_in_keeps_the_name_and_does_not_say_which_field_is_wrong(
+        self, fresh: Coordinator, name: str
+    ) -> None:
+        set_up(fresh, "Anna", Role.OPERATOR)
+        answer = self.sent(browser(fresh), name=name, password="a guess", code="123456")
+        assert answer.status_code == 403
+        assert f'value="{name}"' in answer.text
+        assert answer.text.count('aria-invalid="true" aria-describedby="sign-in-problem"') == 3
+        assert answer.text.count('id="sign-in-problem"') == 1
+        assert "a guess" not in answer.text
+        assert "123456" not in answer.text
+
     def test_a_stolen_session_ends_with_sign_out_and_with_time(self, fresh: Coordinator) -> None:
         client, thief = browser(fresh, Role.OPERATOR), browser(fresh)
         stolen = client.cookies.get("pate-fed-session")

@@ -181,13 +181,14 @@ def test_an_operator_asks_for_a_run_in_four_steps(browser: Browser, tmp_path: Pa
         page.fill("[name=label]", "outcome")
         page.locator("[name=label]").blur()
         page.locator("[name=class-1]").wait_for()
+        assert page.locator(".columns li").count() == 2
         faults += faults_in(page)
         page.click("text=Compare budgets")
-        page.click("[data-epsilon='3']")
+        page.click("[data-epsilon='3']", timeout=120_000)  # five forecasts on a busy machine
         assert page.input_value("[name=epsilon]") == "3"
         page.fill("[name=name]", "first")
         page.click("text=Show the cost")
-        page.locator("#cost").wait_for()
+        page.locator("#cost").wait_for(timeout=120_000)
         faults += faults_in(page)
         page.click("text=Ask the hospitals")
         page.wait_for_url("**/runs/first")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from coordinator.database.federation_schema import MemberRow
 from coordinator.federation.home import utc_now
 from coordinator.operator import Coordinator
 from coordinator.operator_news import news_of
 from coordinator.runs.queue import RunState
 from coordinator.runs.run_hospitals import HospitalAnswer
-from pate_fed.nodes.notices import Notify
+from pate_fed.nodes.notices import Notifier, Notify
 from pate_fed.nodes.settings_file import settings_text
 from tests.support.command import Command, pate_fed
 from tests.support.console import add_hospitals, add_runs, opened
@@ -85,11 +87,47 @@ def test_a_hospital_is_away_only_after_the_service_could_hear_it(
 ) -> None:
     party = {one.name: one.identity.fingerprint for one in coordinator.enrollment.parties()}
     now = utc_now()
-    coordinator.queue.hospitals.note_presence(there=(), away=[party["East"]], now=now)
+    coordinator.queue.hospitals.note_presence(there=(), away=[party["South"]], now=now)
+    assert kinds(coordinator) == []  # not yet
+    heard(coordinator, {"East": now - timedelta(hours=1)})
     assert kinds(coordinator, minutes=1) == []
     [(kind, text)] = told(coordinator).values()
     assert kind == "hospital away"
     assert "East" in text
+
+
+def heard(coordinator: Coordinator, moments: Mapping[str, datetime]) -> None:
+    """Let hospitals have been heard last at some moments."""
+    with coordinator._database.transaction() as connection:
+        for name, moment in moments.items():
+            row = MemberRow.name == name
+            connection.execute(update(MemberRow).where(row).values(seen_at=moment))
+
+
+def test_a_hundred_hospitals_that_go_away_within_two_minutes_get_two_mails_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    with opened(tmp_path / "federation") as made, mail_server(Mails()) as mails:
+        add_hospitals(made, *(f"H{number}" for number in range(100)))
+        now = utc_now()
+        heard(made, {f"H{number}": now - timedelta(seconds=1.2 * number) for number in range(100)})
+        notify = Notify(f"smtp://127.0.0.1:{mails.port}", "a@b", ("c@d",))
+        began = utc_now()
+        notifier = Notifier(notify, folder, node="here", look=lambda: news_of(made, since=began))
+        for minute in range(0, 30):
+            now = began + timedelta(minutes=minute)
+            monkeypatch.setattr("coordinator.operator_news.utc_now", lambda now=now: now)
+            notifier.notify()
+        lines = [
+            line
+            for mail in mails.mails
+            for line in str(mail.get_payload()).splitlines()
+            if line.endswith("is away")
+        ]
+        assert len(mails.mails) in (1, 2)
+        assert sorted(lines) == sorted(f"H{number} is away" for number in range(100))
 
 
 @pytest.mark.parametrize(("days", "is_told"), [(40, False), (29, True), (6, True), (-1, True)])

@@ -43,6 +43,7 @@ from pate_fed.students.arrays import as_arrays
 from tests.support.hospital_services import make_hospitals
 from tests.support.hospital_site import LABEL as TABLE_LABEL
 from tests.support.hospital_site import PATIENT, make_site, public_task, write_own_table
+from tests.support.loopback_home import ROOT
 from tests.support.own_images import (
     CLASSES,
     LABEL,
@@ -51,11 +52,14 @@ from tests.support.own_images import (
     write_public_images,
 )
 from tests.support.page_hospital import asked
+from tests.test_party.test_cli import PateParty, pate_party
 from tests.test_party.test_doctor import well
 from tests.test_party.test_erasure import remove
 from tests.test_party.test_evaluations import evaluation_of
 from tests.test_party.test_page import Browser, browser_of
 from tests.test_party.test_tasks import Door
+
+__all__ = ["pate_party"]
 
 
 @pytest.fixture
@@ -114,6 +118,19 @@ class TestRegistering:
         (own / "dark" / "p000" / "0.png").write_bytes(b"\x89PNG and no more")
         with pytest.raises(UnreadableFileError):
             add(make_site(tmp_path / "site"), own, label=LABEL, patient_id=None)
+
+    def test_only_the_owners_own_look_names_an_image(self, tmp_path: Path) -> None:
+        own = write_class_folders(tmp_path / "own")
+        listed = [f"{one.relative_to(own)},{one.parts[-3]}" for one in sorted(own.rglob("*.png"))]
+        table = own / "list.csv"
+        table.write_text("\n".join(("path,disk", *listed)))
+        site, _ = add(make_site(tmp_path / "site"), table, label=LABEL, patient_id=None)
+        (own / "dark" / "p002" / "1.png").unlink()
+        with pytest.raises(UnreadableFileError) as at_the_node:
+            read_registered(site)
+        assert "p002" not in str(at_the_node.value)
+        with pytest.raises(UnreadableFileError, match="dark/p002/1"):
+            add(site, table, label=LABEL, patient_id=None)
 
     def test_images_that_changed_are_refused(self, site: Site) -> None:
         one = Path(site.data.file, "dark", "p000", "0.png")
@@ -316,6 +333,22 @@ class TestTeaching:
         ready = party_task(task, load_teachers(site, task), teachers=teachers_digest(site, task))
         votes = ready.vote(task.pool.ask(tuple(range(60))))
         assert (votes == np.arange(60) % 2).mean() > 0.95
+
+    def test_code_beside_the_images_is_set_trained_and_found_by_the_doctor(
+        self, site: Site, task: LearningTask, pate_party: PateParty
+    ) -> None:
+        code = Path(site.data.file).parent / "lungs.py"
+        page = (ROOT / "docs" / "how-to" / "bring-your-images.md").read_text("utf-8")
+        code.write_text(page.partition("```python")[2].partition("```")[0])
+        pate_party("policy", "set", "teacher_model", "lungs:teacher", "--site", site.folder)
+        site = Site.open(site.folder)
+        assert site.settings.teacher_model.startswith("lungs:teacher@")
+        assert check_teacher(site, well()).state == OK
+        ready_teachers(site, task, random_bytes=secrets.token_bytes)
+        code.write_text(code.read_text() + "# changed\n")
+        assert check_teacher(site, well()).state == FAIL
+        with pytest.raises(InvalidParameterError):
+            load_teachers(site, task)
 
     def test_a_patient_has_one_teacher(self, site: Site, task: LearningTask) -> None:
         ready_teachers(site, task, random_bytes=secrets.token_bytes)

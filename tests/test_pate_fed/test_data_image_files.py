@@ -282,7 +282,7 @@ class TestFolders:
             images_of(folder).read(READING)
         assert "Ada" not in str(refused.value)
         with pytest.raises(UnreadableFileError, match="Ada"):
-            images_of(folder, is_public=True).read(READING)
+            images_of(folder, shows_names=True).read(READING)
 
     def test_two_patients_may_have_files_of_one_name(self, tmp_path: Path) -> None:
         folder = write_class_folders(tmp_path / "own", patients=4, images=1)
@@ -534,7 +534,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES, ids=CASES.values())
 def test_shared_cases_are_read(case: str) -> None:
     folder = real_data("data/cases") / "images" / case
-    found = images_of(folder, is_public=True)
+    found = images_of(folder, shows_names=True)
     reading = reading_of(found.looks())
     images = found.read(reading).astype(float)
     labels = np.array([int(one.removeprefix("c")) for one in found.labels])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,19 @@ def test_a_mail_says_the_fact_once(mails: Mails, tmp_path: Path) -> None:
     assert (mail["From"], mail["To"]) == ("node@here.example", "owner@here.example")
     assert mail.get_content().split() == ["epsilon", "2.1", "https://page.example/"]
     assert check_notices(node.settings, tmp_path).state == "ok"
+
+
+def test_many_facts_of_a_kind_share_a_message_and_three_do_not(
+    mails: Mails, tmp_path: Path
+) -> None:
+    node = Node(by_mail(mails.port), tmp_path)
+    node.look()
+    three = [a_notice(f"few {number}") for number in range(3)]
+    node.look(*three)
+    assert len(mails.mails) == 3
+    node.look(*three, *(a_notice(f"many {number}") for number in range(130)))
+    assert len(mails.mails) == 4
+    assert len(str(mails.mails[3].get_payload()).splitlines()) < 110
 
 
 def test_words_of_others_make_neither_a_head_nor_a_line_nor_a_command(
@@ -259,7 +273,8 @@ def test_a_message_that_is_refused_holds_up_no_other(mails: Mails, tmp_path: Pat
 
 def test_what_waits_is_bounded(tmp_path: Path) -> None:
     node = Node(by_mail(1), tmp_path)
-    node.look(*(a_notice(f"fact {number}") for number in range(MOST_WAITING + 5)))
+    facts = [a_notice(f"fact {number}") for number in range(MOST_WAITING + 5)]
+    node.look(*(replace(one, kind=one.key) for one in facts))
     assert len(json_of(tmp_path)["queues"]["mail"]["waiting"]) == MOST_WAITING
     assert "5 messages for mail given up" in node.said
 

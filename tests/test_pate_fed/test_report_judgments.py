@@ -83,3 +83,29 @@ def words_before_the_annex(page: str) -> int:
 def test_a_report_is_short_before_its_annex(tmp_path: Path, kind: str) -> None:
     page = render_report(write_sample(tmp_path / "run", **kinds_of_runs()[kind]))
     assert 800 < words_before_the_annex(page) <= MOST_WORDS
+
+
+def use_of(page: str) -> str:
+    """What a clinician is told that the run is good for."""
+    [box] = re.findall(r'<div class="box" id="use">(.*?)</div>', page, re.DOTALL)
+    return box
+
+
+def test_a_clinician_is_warned_of_what_this_run_invites(tmp_path: Path) -> None:
+    """A student that is sure for no reason, a missing answer; no student where there is none."""
+
+    def told(name: str, *, error: float, refused: int, student: bool = True) -> str:
+        metrics = sample_metrics()
+        metrics["scores"]["student"]["calibration_error"] = error
+        metrics["queries"]["refused"] = refused
+        if not student:
+            metrics["student"] = metrics["scores"]["student"] = None
+        return use_of(render_report(write_sample(tmp_path / name, metrics=metrics)))
+
+    usual = told("usual", error=0.05, refused=0)
+    assert "risk" not in usual
+    assert "No answer" not in usual
+    assert "student" in usual
+    assert "risk" in told("sure", error=0.11, refused=0)
+    assert "No answer" in told("refusing", error=0.05, refused=1)
+    assert "student" not in told("labels", error=0.3, refused=1, student=False)
