@@ -420,7 +420,7 @@ class TestThePage:
             with Image.open(io.BytesIO(sent.read("000003.png"))) as image:
                 assert np.array_equal(np.asarray(image), task.pool.images[3, ..., 0])
 
-    def test_no_page_speaks_of_columns(self, browser: tuple[Browser, str]) -> None:
+    def test_its_words_are_not_those_of_tables(self, browser: tuple[Browser, str]) -> None:
         page, digest = browser
         for name in (f"request?digest={digest}", "data"):
             shown = re.sub(r"<[^>]*>", " ", page.get(name).text)
