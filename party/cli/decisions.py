@@ -209,13 +209,13 @@ def _list(opened: OpenSite, federation: str | None) -> Sequence[Request]:
 
 
 def _lines(request: Request) -> Iterator[str]:
-    from party.decision.proposal_words import TABLE, words_of  # noqa: PLC0415 - keeps --help fast
+    from party.decision.proposal_words import RECORDS, words_of  # noqa: PLC0415 - keeps --help fast
 
     approval = request.approval
     yield f"{approval.subject.value} {approval.digest.hex()}, asked {minute(approval.asked_at)}"
     named = ""
     for name, text in (*words_of(request), (" ", "")):
-        if named == TABLE and name:
+        if named == RECORDS and name:
             yield from (f"  {'':11} {line}" for line in _column_lines(request))
         named = name or named
         if text:

@@ -23,8 +23,8 @@ from protocols.forms import FORMS
 Line = tuple[str, str]
 """A name and a text; an empty name goes on with the one before."""
 
-TABLE: Final = "Your table"
-"""Name of the lines that say how the own table fits."""
+RECORDS: Final = "Your data"
+"""Name of the lines that say how the own table or images fit."""
 
 FAULT: Final = "Fault"
 """Name of the lines that say why a request cannot be approved."""
@@ -49,7 +49,7 @@ def words_of(request: Request) -> Iterator[Line]:
             yield "", f"it asks for your data set {task.data_set}"
         yield from _pool_lines(task)
     if request.review is not None:
-        yield from _table_lines(request.review, task)
+        yield from _own_lines(request.review, task)
     if terms is not None and approval.subject is Subject.RUN:
         yield (
             "Run",
@@ -138,7 +138,7 @@ SIGHT: Final = "Your votes"
 """Name of the lines that say who could see them."""
 
 
-def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
+def _own_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
     fit = review.fit
     if fit is None or not isinstance(task, LearningTask):
         return
@@ -146,13 +146,16 @@ def _table_lines(review: TaskReview, task: AskedTask | None) -> Iterator[Line]:
     same = "the task's" if review.label == task.label else f"NOT the task's, {task.label}"
     if task.kind == "image":
         read_words = "images cannot be read" if fit.faults else "all images can be read"
-        yield TABLE, f"label {review.label}: {same}; {read_words}"
+        yield RECORDS, f"label {review.label}: {same}; {read_words}"
     else:
-        yield TABLE, f"label {review.label}: {same}; columns that can be read: {read} of {columns}"
+        yield (
+            RECORDS,
+            f"label {review.label}: {same}; columns that can be read: {read} of {columns}",
+        )
     if fit.has_labels:
         yield "", "classes: all values of your label are classes of the task"
     if fit.unseen:
-        yield "", f"no row of your table is of class {', '.join(fit.unseen)}"
+        yield "", f"none of yours is of class {', '.join(fit.unseen)}"
     if fit.unread:
         yield "", f"columns that the task does not know: {printable(', '.join(fit.unread))}"
     yield from _flat_lines(review.flat)
@@ -163,7 +166,7 @@ def _flat_lines(flat: Sequence[FlatColumn]) -> Iterator[Line]:
     by_task = [one for one in flat if one.is_by_task]
     own = [one.column for one in flat if not one.is_by_task]
     if by_task:
-        yield "", f"{percent(NEARLY_ALL)} or more of its rows LOOK ALIKE TO YOUR TEACHERS in:"
+        yield "", f"{percent(NEARLY_ALL)} or more of yours LOOK ALIKE TO YOUR TEACHERS in:"
         for one in by_task:
             yield "", f"{printable(one.column)}: {percent(one.share)}, {_WHY[one.why]}"
         yield "", "Questions that differ only there get the same votes, so one can be asked often."

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from party.decision.proposal_words import FAULT, SIGHT, TABLE, words_of
+from party.decision.proposal_words import FAULT, RECORDS, SIGHT, words_of
 from party.decision.proposals import Request
 from party.errors import ApprovalError, PartyError, TaskError
 from party.owner import OpenSite
@@ -30,12 +30,11 @@ MOST_THUMBNAILS: Final = 240
 EXPLAINED: Final[Mapping[str, str]] = {
     "Federation": "The group of hospitals whose coordinator asks.",
     "Purpose": "The operator's own words: why the run is asked for.",
-    TABLE: "Your registered table beside the question: checked here, and shown to you alone.",
-    "Task": "What the models learn to predict: a column of your table, and its possible values.",
-    "Pool": "Public cases that your teachers label. They are none of your patients. Read the "
-    "columns: a column that says nothing about a patient lets its author ask one question often.",
-    "Your table": "Public inputs set the center and the range of each column. Nothing of your "
-    "table leaves for this comparison.",
+    "Task": "What the models learn to predict, and its possible values.",
+    "Pool": "Public cases that your teachers label. They are none of your patients. Look at them: "
+    "cases that differ only in what says nothing about a patient let their author ask one question "
+    "often.",
+    RECORDS: "Public cases set how yours are read. Nothing of yours leaves for this comparison.",
     "Run": "The coordinator's name for this round of questions.",
     "Mechanism": "The rule that turns votes into labels. Noise is added to the counted votes, so "
     "that no single vote shows. More noise hides more.",

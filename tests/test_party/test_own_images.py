@@ -420,6 +420,12 @@ class TestThePage:
             with Image.open(io.BytesIO(sent.read("000003.png"))) as image:
                 assert np.array_equal(np.asarray(image), task.pool.images[3, ..., 0])
 
+    def test_its_words_are_not_those_of_tables(self, browser: tuple[Browser, str]) -> None:
+        page, digest = browser
+        for name in (f"request?digest={digest}", "data"):
+            shown = re.sub(r"<[^>]*>", " ", page.get(name).text)
+            assert not re.search("column|your table", shown, re.IGNORECASE)
+
     def test_no_own_image_is_shown(self, browser: tuple[Browser, str]) -> None:
         page, digest = browser
         for name in (f"request?digest={digest}", "data"):
