@@ -103,7 +103,7 @@ def _beside(module: str, folders: Sequence[Path], digest: str) -> ModuleType:
 
 
 def _run(module: str, path: Path, content: bytes, digest: str) -> ModuleType:
-    loader = _Read(content)
+    loader = _HashedCode(content)
     spec = spec_from_loader(module, loader, origin=str(path))
     assert spec is not None, "a loader was given"
     made = module_from_spec(spec)
@@ -117,7 +117,7 @@ def _run(module: str, path: Path, content: bytes, digest: str) -> ModuleType:
     return made
 
 
-class _Read(InspectLoader):
+class _HashedCode(InspectLoader):
     """Loads the very bytes that were hashed, whatever the file has become."""
 
     def __init__(self, content: bytes) -> None:
