@@ -11,12 +11,12 @@ from pathlib import Path
 
 from coordinator.runs.stages import BatchStage
 from coordinator.service import serve
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes import write_logs
 
 
 def main(home: Path, stages: Path) -> None:
     with stages.open("a", buffering=1, encoding="utf-8") as file:
-        write_logs_as_json("coordinator")
+        write_logs("coordinator")
         serve(home, on_stage=lambda stage: _note(stage, file.write))
 
 

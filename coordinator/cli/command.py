@@ -31,6 +31,7 @@ from coordinator.cli.tally import tally_app
 from coordinator.cli.terminal import DEFAULT_HOME, LINE, HomeOption
 from pate_fed.nodes import exit_code, lines_of_checks, table_of_checks
 from pate_fed.nodes.command_line import Commands, show
+from pate_fed.nodes.completion import add_completion
 from pate_fed.nodes.notices import show_test
 
 app, main = LINE.app, LINE.main
@@ -74,3 +75,4 @@ app.add_typer(tally_app, name="tally")
 app.add_typer(transcript_app, name="transcript")
 app.add_typer(tokens_app, name="tokens")
 app.add_typer(users_app, name="users")
+add_completion(app, "pate-fed")

@@ -19,7 +19,7 @@ from coordinator.cli.terminal import (
 )
 from coordinator.errors import ServiceError
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import KeptChild, write_logs_as_json
+from pate_fed.nodes import KeptChild, write_logs
 from pate_fed.nodes.command_line import Commands, show
 from pate_fed.nodes.ports import host_and_port
 from pate_fed.wording import epsilon_text, plural
@@ -63,7 +63,7 @@ def console(
 
     The service may run or not. `pate-fed users add` makes the first administrator.
     """
-    write_logs_as_json(_PACKAGE)
+    write_logs(_PACKAGE)
     os.umask(0o077)
     single_threaded_kernels()
     from coordinator.console import serve  # noqa: PLC0415 - keeps --help fast

@@ -24,7 +24,7 @@ from coordinator.cli.terminal import (
 from coordinator.errors import RunEndedError, UsageError
 from coordinator.runs.run_options import DEPLOYED_OPTIONS, QUERIES
 from pate_fed.errors import InvalidSettingError
-from pate_fed.nodes import read_settings, write_logs_as_json
+from pate_fed.nodes import read_settings, write_logs
 from pate_fed.nodes.command_line import show
 from pate_fed.options import RUN
 from pate_fed.wording import epsilon_text, percent, plural
@@ -79,13 +79,13 @@ def serve(
     After any end, the next start continues every open run.
     """
     kept = None if console is None else kept_console(home, console)
-    write_logs_as_json(_PACKAGE)
+    write_logs(_PACKAGE)
     os.umask(0o077)  # its files and its SuperLink's are for their owner alone
     single_threaded_kernels()
     from coordinator import service  # noqa: PLC0415 - keeps --help fast
     from coordinator.operator import Coordinator  # noqa: PLC0415
 
-    write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
+    write_logs(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
     Coordinator.open(home, upgrades=True).close()
 
     def tell(started: service.Service) -> None:

@@ -19,7 +19,7 @@ from pate_fed.nodes import (
     printable,
     table_of_checks,
     typed_in,
-    write_logs_as_json,
+    write_logs,
     write_named,
 )
 from pate_fed.nodes.command_line import Commands, ask, show
@@ -179,7 +179,7 @@ def serve(folder: FolderOption = DEFAULT_FOLDER) -> None:
     os.umask(0o077)
     from coordinator.tally.tally_service import serve_tally  # noqa: PLC0415 - keeps --help fast
 
-    write_logs_as_json("coordinator")
+    write_logs("coordinator")
     serve_tally(folder)
 
 

@@ -49,6 +49,7 @@ ACCESS: Final[Mapping[tuple[str, str], frozenset[Role] | None]] = {
     ("POST", "/hospitals/suspend"): STOPPING,
     ("POST", "/hospitals/reinstate"): RUNNING,
     ("GET", "/runs"): ALL,
+    ("GET", "/compare"): ALL,
     ("GET", "/new-run"): RUNNING,
     ("POST", "/new-run/rows"): RUNNING,
     ("POST", "/new-run/budgets"): RUNNING,

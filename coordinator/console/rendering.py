@@ -44,7 +44,9 @@ _WIDTH, _HEIGHT = 640.0, 220.0
 def page(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page, filled from the template of a name without its ending."""
     visit: Visit | None = getattr(request.state, "visit", None)
-    here = "/" + request.url.path.split("/")[1].replace("new-run", "runs")
+    here = "/" + request.url.path.split("/")[1].replace("new-run", "runs").replace(
+        "compare", "runs"
+    )
     text = _ENVIRONMENT.get_template(f"{template}.html.j2").render(
         visit=visit,
         session=None if visit is None else visit.session,

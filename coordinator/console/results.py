@@ -15,10 +15,22 @@ from coordinator.console.rendering import page
 from coordinator.console.runs import PAGE, place_of
 from coordinator.runs.finished import PUBLIC_EDITION
 from coordinator.runs.queue import ENDED
+from pate_fed.run_folder import ANNEXES, LABELS, MODEL_CARD, REPORT, STUDENT
 
 router = APIRouter()
 
 _SHOWN: Final = 20
+
+READABLE: Final = {
+    REPORT: "text/html",
+    ANNEXES: "text/html",
+    LABELS: "text/plain",
+    f"{STUDENT}/{MODEL_CARD}": "text/plain",
+}
+"""Files that a browser may show, and as what; any other is only downloaded."""
+
+_APART: Final = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+"""Policy of a shown file: it has styles of its own, and none of the console's rights."""
 
 
 @router.get("/results")
@@ -54,16 +66,19 @@ def run_results(request: Request) -> Response:
         warnings=record.metrics.warnings,
         files=files,
         public=PUBLIC_EDITION,
+        readable=READABLE,
     )
 
 
 @router.get("/runs/{run}/results/{file:path}")
 def file(request: Request) -> Response:
-    """Hand out one file of a run's results; an audit entry tells it."""
+    """Hand out one file of a run's results, or show it; an audit entry tells it."""
     coordinator, wanted = visit_of(request).coordinator, request.path_params
     with finding():
         content = coordinator.hand_out(wanted["run"], wanted["file"])
-    # Never shown as a page of the console: a report has a policy and styles of its own.
+    kind = READABLE.get(wanted["file"])
+    if kind and request.query_params.get("show") == "yes":
+        return Response(content, media_type=kind, headers={"Content-Security-Policy": _APART})
     name = f"{wanted['run']}-{PurePath(wanted['file']).name}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)

@@ -47,6 +47,22 @@ def runs(request: Request) -> Response:
     )
 
 
+@router.get("/compare")
+def compare(request: Request) -> Response:
+    """Show two runs side by side."""
+    coordinator, names = visit_of(request).coordinator, request.query_params.getlist("run")
+    if len(names) != 2:
+        raise ConsoleError("two runs must be ticked to compare them", len(names))
+    queue, has = coordinator.queue, coordinator.finished.has
+    with finding():
+        found = [queue.find(name) for name in names]
+    asked = [json.loads(queue.request(name)) for name in names]
+    students = [
+        coordinator.finished.read(name)[0].metrics.student if has(name) else None for name in names
+    ]
+    return page(request, "compare", runs=list(zip(found, asked, students, strict=True)))
+
+
 @router.get("/runs/{run}")
 def one_run(request: Request) -> Response:
     """Show a run."""

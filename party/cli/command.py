@@ -17,6 +17,7 @@ from party.cli.setup import schema, setup
 from party.cli.status import status
 from party.cli.tally import tally
 from party.cli.terminal import LINE
+from pate_fed.nodes.completion import add_completion
 
 app, main = LINE.app, LINE.main
 
@@ -44,3 +45,4 @@ app.add_typer(policy_app, name="policy")
 app.command(shows=False)(schema)
 app.command()(renew)
 app.command()(leave)
+add_completion(app, "pate-party")

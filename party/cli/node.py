@@ -11,14 +11,14 @@ from typing import Any
 
 import typer
 
-from party.cli.policy import require_lifetime_decided
+from party.cli.lifetime_budget import require_lifetime_decided
 from party.cli.records import finished
 from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.errors import NotReadyError
 from party.owner import open_records, open_site, opened_records
 from party.site.membership import SiteMembership
 from party.site.site import Site
-from pate_fed.nodes import QUIET_FLOWER, facts, write_logs_as_json
+from pate_fed.nodes import QUIET_FLOWER, facts, write_logs
 from pate_fed.nodes.command_line import EXIT_DONE, show
 from pate_fed.prices import READERS
 from pate_fed.wording import epsilon_text, percent, room_words
@@ -34,7 +34,7 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     have decided. A federation that fails alone does not stop the others. For permanent operation
     see `pate-party service install`. It prints only its log: JSON lines on standard error.
     """
-    write_logs_as_json(_PACKAGE)
+    write_logs(_PACKAGE)
     opened = finished(open_site(site))
     memberships = _ask_doctor(opened)
     with opened_records(opened) as records:
@@ -44,7 +44,7 @@ def start(site: SiteOption = DEFAULT_SITE) -> None:
     from party.flower.serving import serve  # noqa: PLC0415
     from party.service import PartyService  # noqa: PLC0415
 
-    write_logs_as_json(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
+    write_logs(_PACKAGE)  # once more: Flower, which is loaded now, has a handler of its own
     logging.getLogger("flwr").setLevel(logging.ERROR)  # names the fault, without the message
     os.umask(0o077)
     stopped = threading.Event()

@@ -13,7 +13,7 @@ from pate_fed.nodes.checks import (
     unlocked_libraries,
 )
 from pate_fed.nodes.kept_child import KeptChild
-from pate_fed.nodes.logs import JsonFormatter, facts, write_logs_as_json
+from pate_fed.nodes.logs import JsonFormatter, facts, write_logs
 from pate_fed.nodes.machine import GIB, check_owner_only, check_room, free_disk
 from pate_fed.nodes.owner_files import (
     is_locked,
@@ -79,6 +79,6 @@ __all__ = [
     "wants_json",
     "with_environment",
     "write_file",
-    "write_logs_as_json",
+    "write_logs",
     "write_named",
 ]

@@ -155,7 +155,9 @@ class CommandLine:
     def main(self) -> None:
         """Run a command, and leave."""
         try:
-            ended = self._command(sys.argv[1:] or ["--help"], standalone_mode=False)
+            ended = self._command(
+                sys.argv[1:] or ["--help"], prog_name=self._program, standalone_mode=False
+            )
             if ended == _INTERRUPTED:
                 self.fail(self._internal(*self._interrupt))
             sys.exit(ended or EXIT_DONE)

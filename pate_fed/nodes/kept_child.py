@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pate_fed.nodes.logs import pass_on, write_logs_as_json
+from pate_fed.nodes.logs import pass_on, write_logs
 from pate_fed.nodes.owner_files import OWNER_ONLY
 from pate_fed.nodes.terminal import place_of
 
@@ -190,7 +190,7 @@ class KeptChild:
 def become_child(ours: str) -> None:
     """Log as the parent does, and be told to end when the parent has ended."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # our parent blocks signals
-    write_logs_as_json(ours)
+    write_logs(ours)
     end_with_parent()
 
 

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line: event, place, codes and names; no values.
+"""Logs: a line of JSON, on a terminal of text, of event, place, codes and names; no values.
 
 A traceback is never written: it could hold values from memory. An exception is named by its kind.
 """
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pate_fed.nodes.terminal import place_of
+from pate_fed.nodes.terminal import one_line, place_of
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -34,17 +34,21 @@ class JsonFormatter(logging.Formatter):
         """See `logging.Formatter.format`."""
         if getattr(record, "is_json", False):  # a child's line, written there
             return record.getMessage()
-        moment = datetime.fromtimestamp(record.created, UTC)
-        line = {
-            **getattr(record, "facts", {}),
-            "time": moment.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": _text_of(record),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["exception"] = record.exc_info[0].__name__
-        return json.dumps(line, sort_keys=True)
+        return json.dumps(_table_of(record), sort_keys=True)
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line for people, without its facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        is_json = getattr(record, "is_json", False)
+        table = json.loads(record.getMessage()) if is_json else _table_of(record)
+        names = ("time", "level", "message", "exception")
+        texts = (text if isinstance(text := table.get(name), str) else "" for name in names)
+        time, level, message, kind = map(one_line, texts)
+        shown = f"{time[:19].replace('T', ' ')} UTC  {level:8}  {message}"
+        return f"{shown} ({kind})" if kind else shown
 
 
 class Calm(logging.Filter):
@@ -95,7 +99,7 @@ def log_line(message: str, *, level: int, **known: str) -> str:
     """Return one log line, for a process without a log yet."""
     record = logging.LogRecord("pate_fed", level, "", 0, message, None, None)
     record.facts = known
-    return JsonFormatter().format(record)
+    return _formatter().format(record)
 
 
 def pass_on(line: str, *, said_by: str) -> None:
@@ -110,14 +114,14 @@ def pass_on(line: str, *, said_by: str) -> None:
         _log.warning("%s printed: %s", said_by, line.strip()[:_MOST_LETTERS])
 
 
-def write_logs_as_json(ours: str) -> None:
-    """Send all logs of this process to standard error, one JSON object a line.
+def write_logs(ours: str) -> None:
+    """Send all logs of this process to standard error, a line each: JSON, on a terminal text.
 
     So are Python's warnings and uncaught exceptions. Of Flower's and other libraries only warnings
     are kept. Call it after loading them: Flower brings a handler of its own.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(_formatter())
     handler.addFilter(Calm(ours))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -131,6 +135,24 @@ def write_logs_as_json(ours: str) -> None:
     sys.excepthook = _note_uncaught
     threading.excepthook = _note_in_thread
     sys.unraisablehook = _note_unraisable
+
+
+def _formatter() -> logging.Formatter:
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return TextFormatter() if is_terminal else JsonFormatter()
+
+
+def _table_of(record: logging.LogRecord) -> dict[str, object]:
+    line = {
+        **getattr(record, "facts", {}),
+        "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _text_of(record),
+    }
+    if record.exc_info and record.exc_info[0] is not None:
+        line["exception"] = record.exc_info[0].__name__
+    return line
 
 
 def _text_of(record: logging.LogRecord) -> str:

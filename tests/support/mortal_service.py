@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coordinator.runs.stages import BatchStage, OnStage
 from coordinator.service import serve
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes import write_logs
 
 
 def signalled_at(stage: str, passes: int, number: int = signal.SIGKILL) -> OnStage:
@@ -29,7 +29,7 @@ def signalled_at(stage: str, passes: int, number: int = signal.SIGKILL) -> OnSta
 
 
 def main(home: Path, stage: str, passes: int) -> None:
-    write_logs_as_json("coordinator")
+    write_logs("coordinator")
     serve(home, on_stage=signalled_at(stage, passes))
 
 

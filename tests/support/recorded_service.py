@@ -17,7 +17,7 @@ from coordinator.flower.server_app import GridTransport
 from coordinator.runs import run_tally
 from coordinator.runs.transport import Silence
 from coordinator.tally.tally_client import TallyClient
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes import write_logs
 from tests.support.mortal_hospital import RECEIVED, SENT, Witness
 from tests.support.mortal_service import signalled_at
 
@@ -47,7 +47,7 @@ def main(home: Path, packets: Path, stage: str, passes: int, number: int) -> Non
 
     service.GridTransport = RecordedTransport  # type: ignore[misc]
     run_tally.TallyClient = RecordedClient  # type: ignore[misc]
-    write_logs_as_json("coordinator")
+    write_logs("coordinator")
     logging.getLogger().setLevel(logging.DEBUG)
     service.serve(home, on_stage=signalled_at(stage, passes, number))
 

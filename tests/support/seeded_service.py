@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coordinator.service import serve
 from pate_fed.mechanisms import RandomBytes, keyed_stream
-from pate_fed.nodes import write_logs_as_json
+from pate_fed.nodes import write_logs
 
 
 def noise_of(key: bytes) -> RandomBytes:
@@ -20,7 +20,7 @@ def noise_of(key: bytes) -> RandomBytes:
 
 def main(home: Path, key: bytes) -> None:
     """Serve a federation with this noise."""
-    write_logs_as_json("coordinator")
+    write_logs("coordinator")
     serve(home, noise_bytes=noise_of(key))
 
 

@@ -30,6 +30,7 @@ from coordinator.console.access import ACCESS, PUBLIC, require_complete
 from coordinator.console.app import SIGN_INS_PER_MINUTE, make_app
 from coordinator.console.form_input import MOST_ROWS, MOST_UPLOAD_BYTES
 from coordinator.console.rendering import step_plot
+from coordinator.console.results import READABLE
 from coordinator.database import FederationAct
 from coordinator.database.federation_schema import MemberRow, PersonRow
 from coordinator.errors import ConsoleError, DatabaseError, PersonError
@@ -739,6 +740,58 @@ class TestUploads:
             "Some auditor",
             {"file": "labels.csv"},
         )
+
+    def test_two_runs_stand_side_by_side(self, fresh: Coordinator) -> None:
+        add_runs(fresh, "first", hospitals=("North", "South"), queries=77)
+        add_runs(fresh, "second", hospitals=("North",), state=RunState.QUEUED, queries=88)
+        add_results(fresh, "first")
+        client = browser(fresh, Role.AUDITOR)
+        assert client.get("/runs").text.count('name="run" value=') == 2
+        shown = client.get("/compare?run=first&run=second").text
+        found = {
+            name: [re.sub(r"<[^>]*>", "", one) for one in re.findall(r"<td.*?>(.*?)</td>", cells)]
+            for name, cells in re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', shown, re.S)
+        }
+        assert found["Queries"] == ["77", "88"]
+        assert found["Hospitals"] == ["2", "1"]
+        assert found["Epsilon"] == ["2.345", "\N{EN DASH}"]
+        assert found["State"] == ["done", "queued"]
+        assert {len(cells) for cells in found.values()} == {2}
+
+    @pytest.mark.parametrize(
+        ("query", "status"),
+        [
+            pytest.param("", 400, id="no run"),
+            pytest.param("?run=first", 400, id="one run"),
+            pytest.param("?run=first&run=first&run=first", 400, id="three runs"),
+            pytest.param("?run=first&run=nobody", 404, id="an unknown run"),
+        ],
+    )
+    def test_other_than_two_known_runs_are_not_compared(
+        self, fresh: Coordinator, query: str, status: int
+    ) -> None:
+        add_runs(fresh, "first", hospitals=("North",))
+        answer = browser(fresh, Role.AUDITOR).get(f"/compare{query}")
+        assert answer.status_code == status
+
+    @pytest.mark.parametrize("file", [*READABLE, "privacy.json"])
+    def test_a_report_is_read_in_the_browser_without_the_rights_of_the_console(
+        self, fresh: Coordinator, file: str
+    ) -> None:
+        add_runs(fresh, "first", hospitals=("North",))
+        add_results(fresh, "first")
+        there = fresh.home.results("first") / file
+        if not there.exists():
+            there.write_text(HOSTILE, "utf-8")
+        answer = browser(fresh, Role.AUDITOR).get(f"/runs/first/results/{file}?show=yes")
+        assert answer.status_code == 200
+        assert answer.content == fresh.finished.content("first", file)
+        policy = answer.headers["content-security-policy"].split("; ")
+        assert ("sandbox" in policy) == (file in READABLE)
+        assert not any("script-src" in one and file in READABLE for one in policy)
+        assert ("content-disposition" in answer.headers) == (file not in READABLE)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert newest_acts(fresh, most=1)[0]["after"] == {"file": file}
 
     def test_the_public_edition_is_one_archive_without_private_files(
         self, fresh: Coordinator

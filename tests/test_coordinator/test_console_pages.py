@@ -34,6 +34,7 @@ PAGES = {
     "/": "/",
     "/hospitals": "/hospitals",
     "/runs": "/runs",
+    "/compare": "/compare?run=is-done&run=is-waiting",
     "/new-run": "/new-run",
     "/runs/{run}": "/runs/is-waiting",
     "/privacy": "/privacy?run=is-done",

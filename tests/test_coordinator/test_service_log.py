@@ -200,7 +200,7 @@ def test_a_console_is_started_with_the_service_and_ends_with_it_however_it_ends(
 ) -> None:
     told: list[str] = []
     home = make_home(tmp_path / "federation")
-    for name in ("write_logs_as_json", "single_threaded_kernels", "os.umask"):  # of the process
+    for name in ("write_logs", "single_threaded_kernels", "os.umask"):  # of the process
         monkeypatch.setattr(f"coordinator.cli.runs.{name}", lambda *_: None)
     monkeypatch.setattr(KeptChild, "start", lambda self: told.append(" ".join(self._command[-3:])))
     monkeypatch.setattr(KeptChild, "stop", lambda _: told.append("stopped"))

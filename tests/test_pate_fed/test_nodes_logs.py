@@ -1,9 +1,11 @@
-"""Logs: one JSON object a line, no values, and nobody outside decides how much of them there is."""
+"""Logs: a line of JSON or text, no values, and nobody outside decides how much of them there is."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pate_fed.nodes.logs import Calm, JsonFormatter, facts, log_line, pass_on, write_logs_as_json
+from pate_fed.nodes.logs import Calm, JsonFormatter, facts, log_line, pass_on, write_logs
 from tests.support.command import logs_as_they_were
 
 PEM = "b'-----BEGIN PUBLIC KEY-----\\nMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE'"
@@ -72,7 +74,7 @@ def a_process(capsys: pytest.CaptureFixture[str]) -> Iterator[list[dict[str, Any
     """Log as a service's process does; in the end there is each line that it printed, read."""
     said: list[dict[str, Any]] = []
     with logs_as_they_were():
-        write_logs_as_json("coordinator")
+        write_logs("coordinator")
         yield said
     said += [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
@@ -155,3 +157,77 @@ class TestAProcess:
             "the SuperLink printed: Traceback (most recent call last):",
             "the SuperLink printed: 17",
         ]
+
+
+@contextmanager
+def at_a_terminal(capsys: pytest.CaptureFixture[str]) -> Iterator[list[str]]:
+    """Log as a service's process does at a terminal; in the end there is each line."""
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch, logs_as_they_were():
+        patch.setattr(sys.stderr, "isatty", lambda: True)
+        write_logs("coordinator")
+        yield said
+    said += capsys.readouterr().err.splitlines()
+
+
+HOSTILE = [
+    pytest.param({"message": "\x1b[2J\nroot\u202e: all is well"}, id="signs for a terminal"),
+    pytest.param({"message": {"a": [1]}, "level": None, "time": 7}, id="other types"),
+    pytest.param({}, id="nothing"),
+    pytest.param({"message": json.loads("[" * 800 + "]" * 800)}, id="deep"),
+    pytest.param({"message": "x", "exception": ["\x07"], "level": "\r"}, id="in other fields"),
+]
+
+
+class TestAtATerminal:
+    """Where standard error is a terminal, each line is text: one printable line."""
+
+    def test_a_line_has_time_level_and_message(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with at_a_terminal(capsys) as said:
+            logging.getLogger("coordinator").info("done", extra=facts("batch done", run="r"))
+        [line] = said
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  info      done", line)
+
+    def test_an_exception_is_named_by_its_kind_alone(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with at_a_terminal(capsys) as said:
+            try:
+                int("7919 votes")
+            except ValueError:
+                logging.getLogger("coordinator").exception("failed")
+        [line] = said
+        assert line.endswith("  error     failed (ValueError)")
+
+    def test_a_childs_line_reads_as_ours(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with at_a_terminal(capsys) as said:
+            made = JsonFormatter().format(record("done", at=86_400.0))
+            pass_on(made, said_by="the console")
+            pass_on("Traceback", said_by="the console")
+        assert said[0] == "1970-01-02 00:00:00 UTC  error     done"
+        assert said[1].endswith("  warning   the console printed: Traceback")
+
+    @pytest.mark.parametrize("table", HOSTILE)
+    def test_a_childs_line_cannot_steer_the_terminal(
+        self, capsys: pytest.CaptureFixture[str], table: dict[str, object]
+    ) -> None:
+        with at_a_terminal(capsys) as said:
+            pass_on(json.dumps(table), said_by="the SuperLink")
+        [line] = said
+        assert line.isprintable()
+        assert " UTC  " in line
+
+    def test_the_error_of_a_service_is_text_too(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with at_a_terminal(capsys):
+            line = log_line("[PF-448] gone", level=logging.ERROR, code="PF-448")
+        assert line.endswith(" UTC  error     [PF-448] gone")
+
+
+def test_a_process_without_standard_error_logs_nothing_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with logs_as_they_were():
+        write_logs("coordinator")
+        logging.getLogger("coordinator").warning("nobody reads it")
+        assert [type(one.formatter) for one in logging.getLogger().handlers] == [JsonFormatter]
