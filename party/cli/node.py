@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from party.cli.policy import require_lifetime_decided
+from party.cli.lifetime_budget import require_lifetime_decided
 from party.cli.records import finished
 from party.cli.terminal import DEFAULT_SITE, ByOption, SiteOption, decider
 from party.errors import NotReadyError

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from party.cli.lifetime_budget import LIFETIME_RULES
 from party.cli.terminal import DEFAULT_SITE, ByOption, FederationOption, SiteOption, decider
-from party.errors import NotConfirmedError, PartyUsageError, RecordError
+from party.errors import PartyUsageError, RecordError
 from party.owner import OpenSite, open_records, open_site
 from party.site.membership import MembershipSettings
 from party.site.policy import Rules
@@ -29,9 +30,7 @@ RULES: Final = tuple(one.name for one in fields(Rules))
 
 SETTINGS: Final = (
     "approval",
-    "lifetime_epsilon",
-    "delta",
-    "delta_for_tests",
+    *LIFETIME_RULES,
     "teacher_model",
     "device",
     "records_per_teacher",
@@ -41,9 +40,6 @@ SETTINGS: Final = (
 
 MEMBERSHIP_SETTINGS: Final = ("node_port", "operator_body")
 """Settings likewise, of one federation each."""
-
-LIFETIME_RULES: Final = SETTINGS[1:4]
-"""Settings that the first start fixes for ever."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     name: known[name][0].lower() + known[name][1:].partition(". ")[0].removesuffix(".")
@@ -204,25 +200,6 @@ def _typed(known: Rules | SiteSettings | MembershipSettings, name: str, text: st
         given = {"true": True, "false": False}.get(text.lower(), text)
     values = {one.name: getattr(known, one.name) for one in fields(known)}
     return getattr(typed_in(type(known), {**values, name: given}, fault=PartyUsageError), name)
-
-
-def require_lifetime_decided(opened: OpenSite) -> None:
-    """Refuse a first start that would fix a budget for life that nobody here decided."""
-    from party.storage import is_budget_fixed  # noqa: PLC0415 - keeps --help fast
-
-    settings, usual = opened.site.settings, SiteSettings()
-    decided = opened.decided_rules()
-    open_rules = [
-        f"{name} {getattr(usual, name):g}"
-        for name in LIFETIME_RULES
-        if name not in decided and getattr(settings, name) == getattr(usual, name)
-    ]
-    if open_rules and not is_budget_fixed(opened.database):
-        raise NotConfirmedError(
-            "the first start fixes the budget for life for ever, so a person must decide it: "
-            "`pate-party setup`, or `pate-party policy set NAME VALUE`",
-            f"undecided {', '.join(open_rules)}",
-        )
 
 
 def _require_same_budget(opened: OpenSite, settings: SiteSettings) -> None:

@@ -14,11 +14,12 @@ from typing import Annotated, Final
 import click
 import typer
 
+from party.cli.lifetime_budget import LIFETIME_RULES
 from party.cli.machine import show_examination
 from party.cli.membership import join, read_invitation
 from party.cli.peers import add as add_peer
 from party.cli.peers import check_in_one_sitting
-from party.cli.policy import LIFETIME_RULES, MEANINGS, RULES, set_rules
+from party.cli.policy import MEANINGS, RULES, set_rules
 from party.cli.records import register as add_table
 from party.cli.tally import compare, pin, require_both, words_in
 from party.cli.terminal import (

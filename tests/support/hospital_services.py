@@ -14,7 +14,7 @@ from typing import Any
 from coordinator.database import Database, RunStore
 from coordinator.runs.labeling import LabelingJob, LabelingRun, Member
 from coordinator.runs.transport import Transport
-from party.cli.policy import LIFETIME_RULES
+from party.cli.lifetime_budget import LIFETIME_RULES
 from party.site.own_table import add
 from party.site.people_decisions import PeopleDecisions, Subject
 from party.site.site import SETTINGS_FILE, Site
