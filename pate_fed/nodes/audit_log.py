@@ -35,7 +35,7 @@ Fact: TypeAlias = str | int | bytes
 Facts: TypeAlias = Mapping[str, Fact | Mapping[str, Fact]]
 """Facts of an act. Of `by`, `from`, `subject`, `before` and `after` people are told first."""
 
-SEARCHED_AT_ONCE: Final = 5_000
+SEARCHED_AT_ONCE: Final = 2_500
 """Entries that one search looks at."""
 
 _TOLD_FIRST: Final = ("by", "from", "subject", "before", "after")
