@@ -8,8 +8,8 @@ from typing import Final
 from coordinator.errors import CoordinatorBehindError, TallyBehindError, TallyUnreachableError
 
 TERMS: Final[Mapping[str, str]] = {
-    "epsilon": "How much a run can tell about one unit's records: 0 is nothing. At epsilon 1 "
-    "nothing becomes more than about 2.7 times as likely, at epsilon 3 about 20 times.",
+    "epsilon": "How much a run can tell about one unit's records: 0 is nothing. At 1 "
+    "nothing becomes more than about 2.7 times as likely, at 3 about 20 times.",
     "delta": "A small chance with which epsilon need not hold.",
     "unit": "Whose records are protected: all records of one patient, or of a whole hospital.",
     "view": "The viewer: the public sees labels, the coordinator sees more.",
