@@ -96,8 +96,9 @@ def _beside(module: str, folders: Sequence[Path], digest: str) -> ModuleType:
             "another file",
         )
     with _one_at_a_time:
-        if _loaded.get(module) == digest:
-            return sys.modules[module]
+        known = sys.modules.get(module)
+        if known is not None and _loaded.get(module) == digest:
+            return known
         _require_free(module, path)
         return _run(module, path, content, digest)
 
