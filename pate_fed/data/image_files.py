@@ -241,6 +241,8 @@ def images_of(
         return _renamed(_of_folder(path, shows_names=shows_names), reading)
     if path.suffix.lower() == ".npz":
         return _renamed(_of_archive(path, shows_names=shows_names), reading)
+    if not path.exists():
+        raise UnreadableFileError(f"{path.name} must be a folder or a file", "none")
     if label is None:
         raise InvalidDataError(f"{path.name} lists images: --label must name its column of classes")
     text = labeled(read_table(path, reading), [label], reading)
