@@ -259,6 +259,7 @@ NAMES_OF_PEOPLE_AND_THINGS = {
         "returncode",
         "command",
         "differs",
+        "module",
     ),
 }
 NUMBERS_OF_A_CALL = {

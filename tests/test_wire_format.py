@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from coordinator.runs.labeling import deciding
-from pate_fed import public_rows, queries, releases
+from pate_fed import public_images, public_rows, queries, releases
 from pate_fed.accounting.costs import NoisePlace, PrivacyUnit
 from pate_fed.mechanisms import SPECS
 from pate_fed.releases import NoisyRelease, Outcome
@@ -167,11 +167,11 @@ def test_lines_of_digests_are_those_of_the_code() -> None:
         r"\| `(pate-fed [a-z ]+?)(?: R(?:,C)?)?` ", section("Digests of public data")
     )
     coded = set()
-    for module in (public_rows, queries, releases, deciding):
+    for module in (public_images, public_rows, queries, releases, deciding):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         coded |= set(re.findall(r'"(pate-fed [a-z ]+?) ?(?:\{[^"]*\})?\\n"', source))
     assert set(listed) == coded
-    assert len(listed) == 6
+    assert len(listed) == 7
 
 
 # Shares ----------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ demonstration, which counts with them at the end what was learned; nobody else h
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pate_fed.cells import csv_line
 from pate_fed.data.bundled import breast_cancer_table
 from pate_fed.regular_files import read_regular
 
@@ -183,6 +183,4 @@ def _without_zero_chol(cells: list[str]) -> list[str]:
 
 def _write(path: Path, header: Iterable[str], rows: Iterable[list[str]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+        file.writelines(csv_line(row) for row in (header, *rows))
