@@ -197,9 +197,12 @@ def test_a_supernode_that_is_killed_in_the_middle_of_a_run_is_waited_for_by_name
     south = federation.hospitals[SOUTH]
     starts = south.in_federation.supernode_starts
     south.node.signal(signal.SIGSTOP)
-    os.kill(south.node.child, signal.SIGKILL)
-    south.node.signal(signal.SIGCONT)
-    wait_until_shown(federation, "supernode", f"waiting: waits for {SOUTH}")
+    try:
+        os.kill(south.node.child, signal.SIGKILL)
+        # Going on, it would start another before `pate-fed status` was read.
+        wait_until_shown(federation, "supernode", f"waiting: waits for {SOUTH}")
+    finally:
+        south.node.signal(signal.SIGCONT)
     require_whole(federation, "supernode", before)
     assert south.in_federation.supernode_starts > starts
     require_scored(federation, "supernode")
