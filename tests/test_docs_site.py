@@ -14,7 +14,7 @@ from threading import Thread
 
 import pytest
 
-from tests.support.chromium import chromium, complaints, faults_in
+from tests.support.chromium import NEEDS_CHROMIUM, chromium, complaints, faults_in
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
@@ -38,6 +38,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     beside = Path(sys.executable).parent / "mkdocs"
     program = str(beside) if beside.exists() else shutil.which("mkdocs")
     if program is None:
+        if os.environ.get(NEEDS_CHROMIUM):
+            pytest.fail(f"{NEEDS_CHROMIUM} is set, and there is no mkdocs")
         pytest.skip("the documentation is not built: the extra `docs` is not installed")
     out = tmp_path_factory.mktemp("docs") / "site"
     subprocess.run(
